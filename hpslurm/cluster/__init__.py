@@ -1,0 +1,1 @@
+"""Looks from the controller: Slurm nodes, HyperPod, and the two joined."""

@@ -1,0 +1,1 @@
+"""Probes that look at this machine, one module a subject."""

@@ -1,0 +1,91 @@
+"""Which machine is this? Instance type and id, and what a healthy one of the type has.
+
+The type comes from the firmware (DMI), as every EC2 instance since Nitro writes it
+there; else from HyperPod's own resource_config.json. No network, no metadata service.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from dataclasses import dataclass
+from functools import cache
+
+from hpslurm.probe import Unknown
+from hpslurm.sources.host import Host
+
+DMI = "/sys/devices/virtual/dmi/id"
+RESOURCE_CONFIG = "/opt/ml/config/resource_config.json"
+_ID = re.compile(r"i-[0-9a-f]{8,17}")
+_TYPE = re.compile(r"(?:ml\.)?([a-z][a-z0-9-]*\.[a-z0-9-]+)")
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the instance table says of a type; None where no source supports a figure."""
+
+    gpus: int | None
+    efa: int | None
+
+
+def instance_id(host: Host) -> str:
+    """``i-...`` from the board's asset tag (readable by all), or empty."""
+    try:
+        tag = host.word(f"{DMI}/board_asset_tag") or ""
+    except OSError:
+        return ""
+    return tag if _ID.fullmatch(tag) else ""
+
+
+def instance_type(host: Host) -> str:
+    """The type without ``ml.``, such as ``p5.48xlarge``. Raises Unknown, saying what was tried."""
+    vendor, product = host.word(f"{DMI}/sys_vendor"), host.word(f"{DMI}/product_name")
+    if vendor == "Amazon EC2" and product and (match := _TYPE.fullmatch(product)):
+        return match[1]
+    return _from_resource_config(host, product)
+
+
+def _from_resource_config(host: Host, product: str | None) -> str:
+    import json
+
+    here = host.env.get("SAGEMAKER_RESOURCE_CONFIG_PATH", "") if not host.in_hook else ""
+    path = here if here.startswith("/") else RESOURCE_CONFIG
+    tried = f"DMI names {product or 'no product'}"
+    try:
+        config = json.loads(host.read(path))
+    except FileNotFoundError:
+        raise Unknown(f"instance type not known: {tried}, {path} does not exist") from None
+    except PermissionError:
+        raise Unknown(f"instance type not known: {tried}, and only root may read {path}") from None
+    except ValueError as error:
+        raise Unknown(f"instance type not known: {tried}, {path} is no JSON: {error}") from None
+    mine = instance_id(host)
+    groups = config.get("InstanceGroups") if isinstance(config, dict) else None
+    for group in groups if isinstance(groups, list) else ():
+        for one in group.get("Instances") or ():
+            if mine and one.get("InstanceId") == mine and (match := _TYPE.fullmatch(str(group.get("InstanceType")))):
+                return match[1]
+    raise Unknown(f"instance type not known: {tried}, {path} does not list {mine or 'this instance'}")
+
+
+@cache
+def table() -> dict[str, Expected]:
+    """Instance type (without ``ml.``) to device counts, from ``tables/instances.toml``."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    path = os.path.join(os.path.dirname(os.path.dirname(__file__)), "tables", "instances.toml")
+    with open(path, "rb") as file:
+        rows = tomllib.load(file)["row"]
+    return {row["type"]: Expected(row.get("gpus"), row.get("efa")) for row in rows}
+
+
+def expected(host: Host) -> tuple[str, Expected]:
+    """The type of this machine and its row. Raises Unknown for a type that has none."""
+    name = instance_type(host)
+    row = table().get(name)
+    if row is None:
+        raise Unknown(f"no figures for instance type {name} (hpslurm/tables/instances.toml)")
+    return name, row

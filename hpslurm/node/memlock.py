@@ -1,0 +1,56 @@
+"""Locked memory: may a process here pin the buffers that RDMA needs?
+
+EFA registers memory with the kernel before it sends from it. Under a low limit
+registration fails, and NCCL stops or falls back to TCP. A hook looks at slurmd,
+whose limit bounds every job (root itself may lock what it likes); a job step
+looks at itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hpslurm.finding import CONFIGURE, LOOK, P0, P1, Evidence, Finding, Rule, Suggestion
+from hpslurm.policy import Policy
+from hpslurm.probe import Unknown
+from hpslurm.sources.host import Host
+
+KERNEL_DEFAULT = 8 << 20  # bytes; 64 KiB before Linux 5.16
+TINY = Rule("memlock-default", P0, "Locked memory at the kernel's default", "debugging-guide.md § 17")
+LOW = Rule("memlock-low", P1, "Locked-memory limit low", "debugging-guide.md § 17")
+
+
+@dataclass(frozen=True)
+class Facts:
+    whose: str
+    soft: float  # bytes; infinity when unlimited
+
+
+def collect(host: Host) -> Facts:
+    whose = "slurmd" if host.in_hook else "this process"
+    limits = f"/proc/{host.pid_of('slurmd') if host.in_hook else 'self'}/limits"
+    for line in host.read(limits).splitlines():
+        if line.startswith("Max locked memory"):
+            soft = line.split()[3]
+            return Facts(whose, float("inf") if soft == "unlimited" else int(soft))
+    raise Unknown(f"{limits} does not list locked memory")
+
+
+def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
+    if facts.soft >= policy.memlock_min:
+        return
+    rule = TINY if facts.soft <= KERNEL_DEFAULT else LOW
+    yield rule.found(
+        f"{facts.whose} may lock {facts.soft:.0f} bytes, {policy.memlock_min} wanted",
+        evidence=[Evidence(f"limits of {facts.whose}", f"Max locked memory {facts.soft:.0f} bytes")],
+        suggest=[
+            Suggestion(LOOK, "see the limit a job step gets", "srun -w {nodes} bash -c 'ulimit -l'"),
+            Suggestion(
+                CONFIGURE,
+                "raise it for slurmd (LimitMEMLOCK=), in the lifecycle script as well, "
+                "or it is lost with the next replacement",
+                "sudo systemctl edit slurmd",
+            ),
+        ],
+    )

@@ -1,0 +1,181 @@
+"""What a site may change: thresholds, partitions, the gate, mutes, where records go.
+
+Defaults live here; ``/etc/hpslurm/policy.toml`` overrides them. A key that we do not
+know or a value of the wrong type is reported, and the default is used: a policy with
+a typing mistake must never be the reason why a node stops taking jobs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import sys
+import time
+from dataclasses import dataclass, fields, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from hpslurm.finding import Finding
+from hpslurm.text import clean
+
+PATH = "/etc/hpslurm/policy.toml"
+LARGEST = 1 << 20  # bytes; a policy is a page or two
+
+
+@dataclass(frozen=True)
+class Mute:
+    """A finding the site lives with: marked, never dropped, until it expires.
+
+    ``rule`` and ``node`` are shell patterns (``efa-*``, ``ip-10-1-*``); ``until`` is a
+    date ``YYYY-MM-DD``, the last day on which the mute holds.
+    """
+
+    rule: str
+    reason: str
+    node: str = "*"
+    until: str = ""
+    author: str = ""
+    instance: str = ""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Thresholds in the unit that their name or comment says; each default carries its source."""
+
+    # AWS's lifecycle scripts set 8388608 KiB for jobs; one peer warns below 16 GiB.
+    memlock_min: int = 8 << 30  # bytes
+    # An earlier tool for HyperPod fails below 1 GB, warns below 4 GB and above 80 percent used.
+    shm_tiny: int = 1 << 30  # bytes
+    shm_min: int = 4 << 30  # bytes
+    shm_used_max: float = 0.8  # share of the size
+
+    partitions: tuple[str, ...] = ()  # hooks look only at these; empty: at all
+    gate: tuple[str, ...] = ()  # rule ids for which the prolog may say drain; empty: none
+    gate_per_hour: int = 4  # nodes, counted in results_shared; 0: no cap
+    results: str = "/var/lib/hpslurm"
+    results_shared: str = ""
+    keep_days: int = 30
+    keep_jobs: int = 1000
+    mutes: tuple[Mute, ...] = ()
+
+    # Not for the file: who we are, and what was wrong with the file.
+    node: str = ""
+    instance: str = ""
+    hash: str = "default"
+    problems: tuple[str, ...] = ()
+
+    def mute(self, finding: Finding) -> Finding:
+        """The finding itself, or a copy marked with the reason of the first mute that covers it."""
+        node = finding.subject or self.node
+        today = time.strftime("%Y-%m-%d")
+        for mute in self.mutes:
+            if (
+                fnmatchcase(finding.rule.id, mute.rule)
+                and fnmatchcase(node, mute.node)
+                and (not mute.until or mute.until >= today)
+                and (not mute.instance or mute.instance == self.instance)
+            ):
+                return replace(finding, muted=mute.reason)
+        return finding
+
+
+_OURS = ("node", "instance", "hash", "problems")
+_KEYS = tuple(item.name for item in fields(Policy) if item.name not in _OURS)
+_MUTE_KEYS = tuple(item.name for item in fields(Mute))
+
+
+def load(path: str = PATH, *, node: str = "", instance: str = "") -> Policy:
+    """The site's policy, or the default with ``problems`` that say what was not taken and why.
+
+    Never raises. A file that is not a regular file of root (or of the caller), or that
+    others may write, is ignored: it decides what a hook of root does.
+    """
+    default = Policy(node=node, instance=instance)
+    try:
+        text = _trusted_text(path)
+    except FileNotFoundError:
+        return default
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        return replace(default, problems=(f"{path} ignored, defaults used: {reason}",))
+    try:
+        raw = _toml(text)
+    except ValueError as error:
+        return replace(default, problems=(f"{path} ignored, defaults used: {clean(str(error))}",))
+    taken, problems = _checked(raw, path)
+    return replace(default, **taken, hash=hashlib.sha256(text.encode()).hexdigest()[:12], problems=tuple(problems))
+
+
+def _trusted_text(path: str) -> str:
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        about = os.fstat(handle)
+        if not stat.S_ISREG(about.st_mode):
+            raise ValueError("not a regular file")
+        if about.st_uid not in (0, os.geteuid()):
+            raise ValueError(f"owned by uid {about.st_uid}, not by root (chown root {path})")
+        if about.st_mode & 0o022:
+            raise ValueError(f"group or others may write it (chmod go-w {path})")
+        if about.st_size > LARGEST:
+            raise ValueError(f"{about.st_size} bytes, more than {LARGEST}")
+        return os.read(handle, LARGEST).decode("utf-8")
+    finally:
+        os.close(handle)
+
+
+def _toml(text: str) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    loaded: dict[str, Any] = tomllib.loads(text)
+    return loaded
+
+
+def _checked(raw: dict[str, Any], path: str) -> tuple[dict[str, Any], list[str]]:
+    taken: dict[str, Any] = {}
+    problems: list[str] = []
+    for key, value in raw.items():
+        if key not in _KEYS:
+            problems.append(f"{path}: unknown key {clean(key, 60)!r}, ignored (known: {', '.join(_KEYS)})")
+        elif key == "mutes":
+            taken[key] = tuple(_mutes(value, path, problems))
+        else:
+            wanted = getattr(Policy, key)
+            good, shape = _fitting(value, wanted)
+            if good is None:
+                problems.append(f"{path}: {key} must be {shape}, default {wanted!r} used")
+            else:
+                taken[key] = good
+    return taken, problems
+
+
+def _fitting(value: Any, wanted: Any) -> tuple[Any, str]:
+    """The value in the type of the default, or None; and the shape in words."""
+    if isinstance(wanted, tuple):
+        good = isinstance(value, list) and all(isinstance(item, str) for item in value)
+        return (tuple(value) if good else None), "a list of strings"
+    if isinstance(wanted, str):
+        return (value if isinstance(value, str) else None), "a string"
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+    if isinstance(wanted, float):
+        return (float(value) if number else None), "a number, zero or more"
+    return (value if number and isinstance(value, int) else None), "a whole number, zero or more"
+
+
+def _mutes(value: Any, path: str, problems: list[str]) -> list[Mute]:
+    good = []
+    for number, row in enumerate(value if isinstance(value, list) else [value], start=1):
+        if not isinstance(row, dict) or not all(isinstance(item, str) for item in row.values()):
+            problems.append(f"{path}: [[mutes]] number {number} must hold strings only, ignored")
+        elif not row.get("rule") or not row.get("reason"):
+            problems.append(f"{path}: [[mutes]] number {number} needs rule and reason, ignored")
+        elif unknown := set(row) - set(_MUTE_KEYS):
+            problems.append(f"{path}: [[mutes]] number {number} has unknown {', '.join(sorted(unknown))}, ignored")
+        else:
+            mute = Mute(**row)
+            if mute.until and mute.until < time.strftime("%Y-%m-%d"):
+                problems.append(f"{path}: the mute of {mute.rule} expired on {mute.until}")
+            good.append(mute)
+    return good

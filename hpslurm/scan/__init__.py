@@ -1,0 +1,1 @@
+"""Logs to a cause: read, prefix, match, reason."""

@@ -1,0 +1,1 @@
+"""The doors: everything that talks to the outside, and decides nothing."""

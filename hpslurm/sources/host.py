@@ -1,0 +1,293 @@
+"""The door to this machine: files, free space, environment, and a few programs.
+
+Everything is read below ``root``, so that a saved machine can stand in for a real one.
+A program is started by its name from ``COMMANDS``: no shell, no PATH, no stdin, no
+options from callers, and always a time limit. A program that may hang is started
+first and collected last.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import glob
+import os
+import select
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hpslurm.probe import Unknown
+from hpslurm.text import clean
+
+MOST_BYTES = 1 << 20  # of one file, and of one program's output
+
+
+@dataclass(frozen=True)
+class Command:
+    """Where a program may be, the options it always gets, and its whole environment."""
+
+    candidates: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+
+
+COMMANDS = {
+    # FI_HMEM=system: without it libfabric starts CUDA on a GPU that may be sick or another job's.
+    "fi_info": Command(("/opt/amazon/efa/bin/fi_info", "/usr/bin/fi_info"), ("-p", "efa"), (("FI_HMEM", "system"),)),
+}
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a program printed, cut to ``MOST_BYTES`` each; ``status`` is negative for a signal."""
+
+    status: int
+    out: str
+    err: str = ""
+
+
+@dataclass(frozen=True)
+class Space:
+    """Free and total bytes and inodes of the file system that holds a path."""
+
+    total: int
+    free: int
+    inodes: int
+    inodes_free: int
+
+
+class _Child:
+    def __init__(self, name: str, process: subprocess.Popen[bytes]) -> None:
+        self.name = name
+        self.process = process
+        self.began = time.monotonic()
+        self.parts: dict[int, bytearray] = {}
+        for stream in (process.stdout, process.stderr):
+            assert stream is not None
+            os.set_blocking(stream.fileno(), False)
+            self.parts[stream.fileno()] = bytearray()
+        self.open = set(self.parts)
+
+    def text(self, which: int) -> str:
+        return bytes(list(self.parts.values())[which][:MOST_BYTES]).decode("utf-8", "replace")
+
+
+class Host:
+    """One machine. ``seconds`` bounds all programs together, counted from now."""
+
+    def __init__(
+        self,
+        root: str = "/",
+        *,
+        env: Mapping[str, str] | None = None,
+        in_hook: bool = False,
+        seconds: float = 20.0,
+        locks: str = "",
+    ) -> None:
+        self.root = root.rstrip("/")
+        self.env: Mapping[str, str] = os.environ if env is None else env
+        self.in_hook = in_hook
+        self.deadline = time.monotonic() + seconds
+        self.locks = locks
+        self._children: dict[tuple[str, ...], _Child | Output] = {}
+
+    # files
+
+    def path(self, path: str) -> str:
+        return self.root + path
+
+    def read(self, path: str) -> str:
+        """The text of a small file; raises OSError as open() does."""
+        handle = os.open(self.path(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            parts, left = [], MOST_BYTES
+            while left and (part := os.read(handle, min(left, 1 << 16))):
+                parts.append(part)
+                left -= len(part)
+        finally:
+            os.close(handle)
+        return b"".join(parts).decode("utf-8", "replace")
+
+    def word(self, path: str) -> str | None:
+        """The one line of a sysfs file, or None where it does not exist."""
+        try:
+            return self.read(path).strip("\0 \t\n")
+        except FileNotFoundError:
+            return None
+
+    def glob(self, pattern: str) -> list[str]:
+        """Paths on the machine, without the root in front, sorted."""
+        found = glob.glob(glob.escape(self.root) + pattern)
+        return sorted(path[len(self.root) :] for path in found)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(self.path(path))
+
+    def space(self, path: str) -> Space:
+        """Space of the file system below ``path``; a saved machine has it in ``commands/df.txt``."""
+        if self.root:
+            return self._saved_space(path)
+        about = os.statvfs(path)
+        size = about.f_frsize
+        return Space(about.f_blocks * size, about.f_bavail * size, about.f_files, about.f_favail)
+
+    def _saved_space(self, path: str) -> Space:
+        # the text of: df -B1 --output=target,size,avail,itotal,iavail
+        for line in self.read("/commands/df.txt").splitlines():
+            words = line.split()
+            if len(words) == 5 and words[0] == path and all(word.isdigit() for word in words[1:]):
+                return Space(*(int(word) for word in words[1:]))
+        raise Unknown(f"commands/df.txt has no line for {path}")
+
+    # processes
+
+    def pid_of(self, name: str) -> int:
+        """The oldest process of that name that belongs to root (or to us); raises Unknown.
+
+        A user can call a process anything, so the name alone is no proof.
+        """
+        found = []
+        for path in self.glob("/proc/[0-9]*/comm"):
+            pid = int(path.split("/")[2])
+            try:
+                owner = os.stat(self.path(path)).st_uid
+                if owner in (0, os.geteuid()) and self.word(path) == name:
+                    found.append((self._start_ticks(pid), pid))
+            except (OSError, ValueError, IndexError):  # it ended meanwhile
+                continue
+        if not found:
+            raise Unknown(f"no process named {name} of root is running")
+        return min(found)[1]
+
+    def _start_ticks(self, pid: int) -> int:
+        return int(self.read(f"/proc/{pid}/stat").rpartition(")")[2].split()[19])
+
+    # programs
+
+    def start(self, name: str, *words: str) -> None:
+        """Start a program of COMMANDS unless it runs already; ``run`` collects it.
+
+        Raises Unknown where it is not installed, or where an earlier one still hangs.
+        """
+        key = (name, *words)
+        if key in self._children:
+            return
+        if any(word.startswith("-") for word in words):
+            raise ValueError(f"options of {name} belong into COMMANDS: {words}")
+        command = COMMANDS[name]
+        program = next((path for path in command.candidates if os.access(self.path(path), os.X_OK)), None)
+        if program is None:
+            self._children[key] = self._saved_output(name, command)
+            return
+        lock = self._lock(name)
+        try:
+            process = subprocess.Popen(
+                [self.path(program), *command.options, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", **dict(command.env)},
+                cwd="/",
+                # Slurm ends the hook's process group with the hook, which reaches grandchildren too.
+                start_new_session=not self.in_hook,
+                pass_fds=() if lock is None else (lock,),
+            )
+        except OSError as error:
+            raise Unknown(f"could not start {program}: {error.strerror}") from error
+        finally:
+            if lock is not None:
+                os.close(lock)  # the child keeps it until it is really gone
+        self._children[key] = _Child(name, process)
+
+    def run(self, name: str, *words: str) -> Output:
+        """What the program printed. Raises Unknown when it did not end within the time."""
+        self.start(name, *words)
+        key = (name, *words)
+        child = self._children[key]
+        if isinstance(child, _Child):
+            child = self._collect(child)
+            self._children[key] = child
+        return child
+
+    def _saved_output(self, name: str, command: Command) -> Output:
+        if self.root and self.exists(f"/commands/{name}.txt"):
+            status = self.word(f"/commands/{name}.status") or "0"
+            return Output(int(status), self.read(f"/commands/{name}.txt"))
+        raise Unknown(f"{name} is not installed: none of {', '.join(command.candidates)}")
+
+    def _lock(self, name: str) -> int | None:
+        """Held by the child, so that one stuck in the kernel is never joined by a second."""
+        if not self.locks:
+            return None
+        path = f"{self.locks}/{name}.lock"
+        try:
+            os.makedirs(self.locks, mode=0o700, exist_ok=True)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError:  # a full or read-only disk is no reason to look away
+            return None
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return handle
+            except BlockingIOError:
+                if time.monotonic() > self.deadline:
+                    os.close(handle)
+                    raise Unknown(f"another {name} still runs ({path}); not starting a second") from None
+                time.sleep(0.02)
+
+    def _collect(self, wanted: _Child) -> Output:
+        while wanted.open:
+            left = self.deadline - time.monotonic()
+            running = {fd: child for child in self._children.values() if isinstance(child, _Child) for fd in child.open}
+            ready = select.select(list(running), [], [], max(0.0, left))[0]
+            for fd in ready:
+                _take(running[fd], fd)
+            if not ready and left <= 0:
+                self._end(wanted)
+                raise Unknown(f"{wanted.name} did not answer within {time.monotonic() - wanted.began:.1f} s; ended")
+        status = self._reap(wanted)
+        return Output(status, wanted.text(0), wanted.text(1))
+
+    def _reap(self, child: _Child) -> int:
+        """Both pipes are closed, so it is ending; one that is not must not hold us."""
+        try:
+            return child.process.wait(timeout=max(0.05, self.deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self._end(child)
+            raise Unknown(f"{child.name} closed its output but did not end") from None
+
+    def _end(self, child: _Child) -> None:
+        """Kill without waiting: a process stuck in the kernel cannot be killed."""
+        try:
+            if self.in_hook:
+                child.process.kill()
+            else:
+                os.killpg(child.process.pid, 9)
+        except OSError:
+            return
+        child.process.poll()
+        child.process.returncode = child.process.returncode or -9  # no ResourceWarning, no wait at exit
+
+    def end_all(self) -> None:
+        """End every program that nobody collected."""
+        for child in self._children.values():
+            if isinstance(child, _Child):
+                self._end(child)
+
+
+def _take(child: _Child, fd: int) -> None:
+    try:
+        part = os.read(fd, 1 << 16)
+    except BlockingIOError:
+        return
+    if not part:
+        child.open.discard(fd)
+    elif len(child.parts[fd]) < MOST_BYTES:
+        child.parts[fd] += part
+
+
+def error_of(output: Output) -> str:
+    """The last line a program wrote to stderr, harmless, or its exit status in words."""
+    lines = [line for line in output.err.splitlines() if line.strip()]
+    return clean(lines[-1]) if lines else f"exit status {output.status}"

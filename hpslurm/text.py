@@ -1,0 +1,16 @@
+"""Foreign text made harmless: logs, reasons and environments are written by anybody."""
+
+from __future__ import annotations
+
+LONGEST = 400  # characters of foreign text on one line of ours
+
+# Terminal escapes start with a control character; bidirectional marks reorder what is read.
+_CONTROLS = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029), " ")
+_CONTROLS.update(dict.fromkeys((0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)), " "))
+_CONTROLS.update(dict.fromkeys(range(0xD800, 0xE000), "?"))  # lone surrogates cannot be encoded
+
+
+def clean(text: str, longest: int = LONGEST) -> str:
+    """One line without control characters, cut to ``longest`` characters."""
+    line = text[: longest * 4].translate(_CONTROLS).strip()
+    return line if len(line) <= longest else line[: longest - 1] + "…"
