@@ -12,7 +12,7 @@ import fcntl
 import glob
 import os
 import select
-import subprocess
+import signal
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -58,19 +58,25 @@ class Space:
 
 
 class _Child:
-    def __init__(self, name: str, process: subprocess.Popen[bytes]) -> None:
+    """A running program, and what it printed so far."""
+
+    def __init__(self, name: str, pid: int, out: int, err: int) -> None:
         self.name = name
-        self.process = process
+        self.pid = pid
         self.began = time.monotonic()
-        self.parts: dict[int, bytearray] = {}
-        for stream in (process.stdout, process.stderr):
-            assert stream is not None
-            os.set_blocking(stream.fileno(), False)
-            self.parts[stream.fileno()] = bytearray()
-        self.open = set(self.parts)
+        self.parts = {out: bytearray(), err: bytearray()}
+        self.open = {out, err}
+        self.status: int | None = None
 
     def text(self, which: int) -> str:
         return bytes(list(self.parts.values())[which][:MOST_BYTES]).decode("utf-8", "replace")
+
+    def ended(self) -> bool:
+        if self.status is None:
+            done, status = os.waitpid(self.pid, os.WNOHANG)
+            if done:
+                self.status = os.waitstatus_to_exitcode(status)
+        return self.status is not None
 
 
 class Host:
@@ -182,23 +188,41 @@ class Host:
             return
         lock = self._lock(name)
         try:
-            process = subprocess.Popen(
-                [self.path(program), *command.options, *words],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", **dict(command.env)},
-                cwd="/",
-                # Slurm ends the hook's process group with the hook, which reaches grandchildren too.
-                start_new_session=not self.in_hook,
-                pass_fds=() if lock is None else (lock,),
-            )
+            self._children[key] = self._spawn(name, [self.path(program), *command.options, *words], dict(command.env))
         except OSError as error:
             raise Unknown(f"could not start {program}: {error.strerror}") from error
         finally:
             if lock is not None:
                 os.close(lock)  # the child keeps it until it is really gone
-        self._children[key] = _Child(name, process)
+
+    def _spawn(self, name: str, words: list[str], env: dict[str, str]) -> _Child:
+        # not subprocess: importing it costs a hook as much as everything else that it does here
+        out, out_end = os.pipe()
+        err, err_end = os.pipe()
+        try:
+            pid = os.posix_spawn(
+                words[0],
+                words,
+                {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", **env},
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, out_end, 1),
+                    (os.POSIX_SPAWN_DUP2, err_end, 2),
+                ],
+                # Slurm ends the hook's process group with the hook, which reaches grandchildren too;
+                # elsewhere a group of its own lets us end them.
+                setpgroup=os.getpgrp() if self.in_hook else 0,
+                setsigmask=[],
+                setsigdef=[signal.SIGPIPE, signal.SIGINT],
+            )
+        except OSError:
+            os.close(out)
+            os.close(err)
+            raise
+        finally:
+            os.close(out_end)
+            os.close(err_end)
+        return _Child(name, pid, out, err)
 
     def run(self, name: str, *words: str) -> Output:
         """What the program printed. Raises Unknown when it did not end within the time."""
@@ -229,6 +253,7 @@ class Host:
         while True:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.set_inheritable(handle, True)
                 return handle
             except BlockingIOError:
                 if time.monotonic() > self.deadline:
@@ -247,27 +272,32 @@ class Host:
                 self._end(wanted)
                 raise Unknown(f"{wanted.name} did not answer within {time.monotonic() - wanted.began:.1f} s; ended")
         status = self._reap(wanted)
+        self._end(wanted)
         return Output(status, wanted.text(0), wanted.text(1))
 
     def _reap(self, child: _Child) -> int:
         """Both pipes are closed, so it is ending; one that is not must not hold us."""
-        try:
-            return child.process.wait(timeout=max(0.05, self.deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            self._end(child)
-            raise Unknown(f"{child.name} closed its output but did not end") from None
+        while not child.ended():
+            if time.monotonic() > self.deadline:
+                self._end(child)
+                raise Unknown(f"{child.name} closed its output but did not end")
+            time.sleep(0.001)
+        assert child.status is not None
+        return child.status
 
     def _end(self, child: _Child) -> None:
         """Kill without waiting: a process stuck in the kernel cannot be killed."""
-        try:
-            if self.in_hook:
-                child.process.kill()
-            else:
-                os.killpg(child.process.pid, 9)
-        except OSError:
-            return
-        child.process.poll()
-        child.process.returncode = child.process.returncode or -9  # no ResourceWarning, no wait at exit
+        for fd in child.parts:
+            try:
+                os.close(fd)
+            except OSError:
+                continue
+        child.open.clear()
+        if not child.ended():
+            try:
+                (os.kill if self.in_hook else os.killpg)(child.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                return
 
     def end_all(self) -> None:
         """End every program that nobody collected."""

@@ -1,0 +1,94 @@
+"""The command line: one file a command, loaded only when it is asked for."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from hpslurm import __version__
+
+# name -> module:function, and the line that --help shows. Looking must not import boto3.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "check": ("check:command", "Look at this node, as a job step sees it (also: hpslurm-check)."),
+    "diagnose": (
+        "diagnose:command",
+        "Look at the whole cluster: what is wrong, what to type next.",
+    ),
+    "explain": ("explain:command", "Print the reference section of a finding."),
+    "install": ("install:command", "Print the exact steps that put the hooks on this cluster; change nothing."),
+    "report": ("report:command", "What a job's nodes recorded, and how the job ended."),
+}
+INTERRUPTED = 130
+
+
+class _Lazy(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, function = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(f"hpslurm.cli.{module}"), function)
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            if close := get_close_matches(args[0], COMMANDS, n=1):
+                raise click.UsageError(f"{error.message} Did you mean {close[0]!r}?", ctx) from None
+            raise
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+
+@click.group(
+    cls=_Lazy,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done, 1 could not do it, 2 wrong command line, 3 found something at or above --fail-on.",
+)
+@click.version_option(__version__, prog_name="hpslurm")
+def group() -> None:
+    """Find out why NCCL training fails on a SageMaker HyperPod Slurm cluster.
+
+    hpslurm looks and judges. It prints commands that a person may run; it runs none of them.
+
+    \b
+    Examples:
+      srun -N4 --ntasks-per-node=1 hpslurm-check     before training, inside an allocation
+      hpslurm report 4711                            after a job failed
+      sudo hpslurm diagnose                          on the controller
+    """
+
+
+def main() -> None:
+    """Entry point ``hpslurm``."""
+    run(group, "hpslurm")
+
+
+def run(command: click.Command, name: str) -> None:
+    """Run a command with our exit codes, and without a traceback for a user's mistake."""
+    try:
+        code = command.main(prog_name=name, standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.Abort:
+        code = INTERRUPTED
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except click.exceptions.Exit as error:
+        code = error.exit_code
+    except BrokenPipeError:  # the reader had enough, as with | head
+        sys.stderr.close()
+        code = 0
+    sys.exit(code if isinstance(code, int) else 0)

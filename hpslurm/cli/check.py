@@ -1,0 +1,79 @@
+"""``hpslurm check``: look at this node, as a job step sees it.
+
+Under ``srun`` the first task of each node looks and the others end at once, so that
+it does not matter how many tasks the allocation has.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from hpslurm import cli, hooks, policy, records
+from hpslurm.finding import PRIORITIES
+from hpslurm.probe import UNKNOWN, Result, unmuted
+from hpslurm.sources.host import Host
+
+SECONDS = 20.0  # for all programs together
+
+
+def worst(results: list[Result], fail_on: str, strict: bool) -> bool:
+    """True when something at or above ``fail_on`` was found, or with ``strict`` not looked at."""
+    level = PRIORITIES.index(fail_on) if fail_on in PRIORITIES else -1
+    found = any(PRIORITIES.index(finding.rule.priority) <= level for finding in unmuted(results))
+    return found or (strict and any(one.outcome == UNKNOWN or (one.findings and one.note) for one in results))
+
+
+@click.command(
+    "check",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 nothing at or above --fail-on, 2 wrong command line, 3 found something.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines, the same as hooks write to disk.")
+@click.option(
+    "--fail-on",
+    type=click.Choice([*PRIORITIES, "never"]),
+    default="P0",
+    show_default=True,
+    help="Exit 3 from this priority upwards.",
+)
+@click.option("--strict", is_flag=True, help="Count what could not be checked as found.")
+@click.option("--policy", "policy_path", default=policy.PATH, show_default=True, help="Thresholds and mutes.")
+@click.option("--root", default="/", help="Look at a saved machine below this folder instead.")
+def command(as_json: bool, fail_on: str, strict: bool, policy_path: str, root: str) -> int:
+    """Look at this node: locked memory, /dev/shm, EFA, and what else can break NCCL.
+
+    \b
+    Examples:
+      srun -N4 --ntasks-per-node=1 hpslurm-check
+          every node of an allocation; a healthy node is one line
+      srun --kill-on-bad-exit=0 hpslurm-check --strict
+          where KillOnBadExit=1 is the site's default: one bad node must not silence the others
+      hpslurm-check --json | tail -n 1
+    """
+    if os.environ.get("SLURM_LOCALID", "0") != "0":
+        return 0
+    node = hooks.node_name(os.environ)
+    host = Host(root, seconds=SECONDS)
+    rules = hooks.site_policy(policy_path, node, host)
+    results = list(hooks.look(hooks.STEP, host, rules))
+    host.end_all()
+    if as_json:
+        for line in records.lines(rules, os.environ, "check", results):
+            print(records.encode(line))
+    else:
+        from hpslurm import render
+
+        for problem in rules.problems:
+            click.echo(f"{render.label('WARN')} {problem}", err=True)
+        # one write, so that the blocks of several nodes do not mix in srun's output
+        click.echo("\n".join(render.node_lines(node, results)))
+    sys.stdout.flush()
+    return 3 if worst(results, fail_on, strict) else 0
+
+
+def main() -> None:
+    """Entry point ``hpslurm-check``."""
+    cli.run(command, "hpslurm-check")

@@ -1,0 +1,226 @@
+"""Prolog, epilog and health check: ``python -I -m hpslurm.hooks prolog``.
+
+Runs on every node at every job start, so it is light and never in the way: the word on
+stdout is ``ok`` whatever breaks, and ``drain`` only for a finding that the site's policy
+names. What it saw is in the record. The shell script around it holds the time limit.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+
+from hpslurm import policy as policies
+from hpslurm import probe, records
+from hpslurm.finding import Finding
+from hpslurm.node.instance import instance_id
+from hpslurm.policy import Policy
+from hpslurm.probe import Result
+from hpslurm.sources.host import Host
+
+OK, DRAIN = "ok", "drain"
+PROLOG = ("node.memlock", "node.shm", "node.efa")
+EPILOG = PROLOG
+HEALTH = PROLOG
+STEP = ("node.memlock", "node.shm", "node.efa")
+HOOKS = {"prolog": PROLOG, "epilog": EPILOG, "health": HEALTH}
+
+LIMIT = 5.0  # seconds, the script's own default
+RESERVE = 1.0  # seconds of the limit kept for the records and the copy to the shared folder
+HOUR = 3600.0
+_OPTIONS = ("root", "results", "policy", "limit")
+
+
+def look(names: tuple[str, ...], host: Host, policy: Policy) -> Iterator[Result]:
+    """Results of the named probes; slow doors are started first and collected last."""
+    loaded = []
+    for name in names:
+        try:
+            loaded.append((name.rpartition(".")[2], import_module(f"hpslurm.{name}")))
+        except Exception as error:
+            yield Result(name.rpartition(".")[2], probe.UNKNOWN, probe.reason(error))
+    yield from probe.run_all(loaded, host, policy)
+
+
+def node_name(env: Mapping[str, str]) -> str:
+    """Slurm's name of this node; a task has it too."""
+    return env.get("SLURMD_NODENAME") or os.uname().nodename.split(".")[0]
+
+
+def site_policy(path: str, node: str, host: Host) -> Policy:
+    return policies.load(path, node=node, instance=instance_id(host))
+
+
+def options(words: list[str]) -> dict[str, str]:
+    """``--name value`` pairs; raises ValueError, naming the word, for anything else."""
+    found: dict[str, str] = {}
+    pairs = iter(words)
+    for word in pairs:
+        name = word.removeprefix("--")
+        if not word.startswith("--") or name not in _OPTIONS:
+            raise ValueError(f"unknown word {word!r}; options: {', '.join('--' + one for one in _OPTIONS)}")
+        found[name] = next(pairs, "")
+    return found
+
+
+def say(text: str) -> None:
+    """One line for the log; a log that cannot be written is no reason to stop."""
+    try:
+        print(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} hpslurm: {text}", file=sys.stderr, flush=True)
+    except OSError:
+        pass
+
+
+def hook(name: str, words: list[str], env: Mapping[str, str]) -> str:
+    """Look, record, decide. Returns the word for stdout; may raise, and then the word is ``ok``."""
+    began = time.monotonic()
+    given = options(words)
+    limit = float(given.get("limit") or LIMIT)
+    node = node_name(env)
+    host = Host(given.get("root") or "/", env=env, in_hook=True, seconds=max(limit - RESERVE, limit / 2))
+    policy = site_policy(given.get("policy") or policies.PATH, node, host)
+    for problem in policy.problems:
+        say(problem)
+    if policy.partitions and env.get("SLURM_JOB_PARTITION", "") not in (*policy.partitions, ""):
+        return OK
+    results_folder = given.get("results") or policy.results
+    host.locks = f"{results_folder}/locks"
+
+    writer = _writer(results_folder, node, name, env)
+    _keep(writer, records.run_line(policy, env, name))
+    results = []
+    for result in look(HOOKS[name], host, policy):
+        results.append(result)
+        for line in records.result_lines(result, node):
+            _keep(writer, line)
+        if result.outcome == probe.UNKNOWN:
+            say(f"{result.probe} not checked: {result.note}")
+    host.end_all()
+    gated = _gated(name, results, policy, results_folder, node)
+    _keep(writer, records.end_line(results, gated=[one.rule.id for one in gated], **_cost(began)))
+    if writer.part:
+        _finish(writer, policy, results_folder, limit - (time.monotonic() - began) - 0.2)
+    return DRAIN if gated else OK
+
+
+class _NoWriter:
+    """Stands in where no record can be written, so that the look goes on."""
+
+    part = ""
+
+    def write(self, line: Mapping[str, object]) -> None:
+        return
+
+
+def _writer(results: str, node: str, name: str, env: Mapping[str, str]) -> records.Writer | _NoWriter:
+    job = "" if name == "health" else env.get("SLURM_JOB_ID", "")
+    gid = env.get("SLURM_JOB_GID", "")
+    try:
+        return records.Writer(results, node, name, job, int(gid) if gid.isdigit() else -1)
+    except (OSError, ValueError) as error:
+        say(f"no record in {results}: {error}")
+        return _NoWriter()
+
+
+def _keep(writer: records.Writer | _NoWriter, line: Mapping[str, object]) -> None:
+    try:
+        writer.write(line)
+    except OSError as error:
+        if writer.part:
+            say(f"record cut off, {writer.part}: {error.strerror}")
+            writer.part = ""
+
+
+def _finish(writer: records.Writer | _NoWriter, policy: Policy, results: str, seconds: float) -> None:
+    assert isinstance(writer, records.Writer)
+    try:
+        writer.close()
+    except OSError as error:
+        say(f"record not completed, {writer.part}: {error.strerror}")
+        return
+    if policy.results_shared and (why := records.copy_to_shared(writer.path, results, policy.results_shared, seconds)):
+        say(why)
+    if writer.name.endswith(".epilog.jsonl"):
+        records.prune(results, policy.keep_days, policy.keep_jobs)
+
+
+def _gated(name: str, results: list[Result], policy: Policy, results_folder: str, node: str) -> list[Finding]:
+    """Findings for which Slurm shall drain this node: named by the site, and hardware of the node."""
+    if name != "prolog" or not policy.gate:
+        return []
+    named = [one for one in probe.unmuted(results) if one.rule.id in policy.gate]
+    for one in named:
+        if not one.rule.gateable:
+            say(f"{one.rule.id} is named in gate, but is no hardware of this node: not gated")
+    gated = [one for one in named if one.rule.gateable]
+    if gated and policy.results_shared and policy.gate_per_hour:
+        answer = records.in_child(
+            lambda: 0 if _may_gate(policy, node) else 1, RESERVE, f"{results_folder}/locks", "gate"
+        )
+        if answer != 0:
+            why = (
+                f"{policy.gate_per_hour} nodes were gated within the hour" if answer == 1 else f"cap unknown: {answer}"
+            )
+            say(f"{', '.join(one.rule.id for one in gated)} found, not gated: {why}")
+            return []
+    for one in gated:
+        say(f"gate: {one.rule.id}: {one.detail}")
+    return gated
+
+
+def _may_gate(policy: Policy, node: str) -> bool:
+    """Take one of the places of this hour. Each node puts its mark first and counts then, so
+    that nodes which start at the same moment cannot all believe to be the first."""
+    folder = f"{policy.results_shared}/gate"
+    records.refuse_foreign(policy.results_shared)
+    os.makedirs(folder, mode=0o755, exist_ok=True)
+    now = time.time()
+    with os.scandir(folder) as entries:
+        fresh = {entry.name: changed for entry in entries if (changed := entry.stat().st_mtime) > now - HOUR}
+    if node not in fresh:
+        os.close(os.open(f"{folder}/{node}", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o640))
+        os.utime(f"{folder}/{node}")
+        with os.scandir(folder) as entries:
+            fresh = {entry.name: changed for entry in entries if (changed := entry.stat().st_mtime) > now - HOUR}
+    first = sorted(fresh, key=lambda name: (fresh[name], name))[: policy.gate_per_hour]
+    if node not in first:
+        os.unlink(f"{folder}/{node}")
+    return node in first
+
+
+def _cost(began: float) -> dict[str, object]:
+    """What this hook took: wall seconds, and peak memory (KiB) of itself and of its largest child."""
+    import resource
+
+    peak = 0
+    try:
+        with open("/proc/self/status", encoding="ascii") as file:
+            match = re.search(r"^VmHWM:\s+(\d+) kB", file.read(), re.M)
+        peak = int(match[1]) if match else 0
+    except (OSError, ValueError):
+        pass
+    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    return {"seconds": round(time.monotonic() - began, 4), "peak_kib": peak, "children_peak_kib": children}
+
+
+def main(words: list[str]) -> None:
+    """Print the one word that the script reads, whatever happens, and end at once."""
+    word = OK
+    try:
+        if not words or words[0] not in HOOKS:
+            raise ValueError(f"usage: hpslurm.hooks {'|'.join(HOOKS)} [--root, --results, --policy, --limit VALUE]")
+        word = hook(words[0], words[1:], os.environ)
+    except BaseException as error:
+        say(f"{words[0] if words else ''} broken, job goes on: {type(error).__name__}: {error}")
+    try:
+        os.write(1, f"{word}\n".encode())
+    finally:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
