@@ -1,0 +1,41 @@
+#!/bin/bash -p
+# hpslurm's prolog: looks at this node before each job, and is never the reason why the job waits.
+#
+# Slurm runs it as root, with almost no environment, on every node of a job. It exits 0 whatever
+# happens: no hpslurm here (a node just replaced), no Python, a full disk, a file system that hangs.
+# It exits 1, and Slurm then drains the node, only when hpslurm prints the one word "drain": for a
+# finding that the site's own policy names (gate, in /etc/hpslurm/policy.toml).
+#
+# Kill switch:  touch /run/hpslurm.off
+#
+# Slurm runs every file of a Prolog folder and drains the node for one that it cannot run: keep
+# nothing else in this folder.
+
+PYTHON=/opt/hpslurm/bin/python
+LIMIT=5
+LOG=/var/log/hpslurm.log
+ARGS=()
+
+[ -e /run/hpslurm.off ] && exit 0
+
+# All that may hang (Python on a network mount, the log on a full disk) happens in a child that we
+# read with a time limit and never wait for: a process stuck in the kernel cannot be killed.
+exec 3< <(
+    exec 3<&- </dev/null
+    { exec 2>>"$LOG"; } 2>/dev/null || exec 2>/dev/null
+    exec "$PYTHON" -I -m hpslurm.hooks prolog "${ARGS[@]}" --limit "$LIMIT"
+)
+child=$!
+IFS= read -r -t "$LIMIT" -u 3 word
+status=$?
+
+if [ "$status" -gt 128 ]; then
+    kill -KILL "$child" 2>/dev/null
+    read -r -t 0.3 -u 4 _ 4< <(
+        { exec 2>>"$LOG"; } 2>/dev/null || exit
+        printf '%(%FT%T%z)T hpslurm: prolog of job %s gave no answer within %s s, job goes on\n' \
+            -1 "$SLURM_JOB_ID" "$LIMIT" >&2
+    )
+fi
+[ "$word" = drain ] && exit 1
+exit 0
