@@ -1,0 +1,183 @@
+"""Saved machines: every probe runs over every case, and finds exactly what is written there.
+
+A case is a folder below ``tests/hosts``, a root such as ``--root`` takes, and these
+files beside the tree (a line that begins with # is a comment):
+
+    expected.txt  ids that must be found, one a line; nothing else may be found
+    unknown.txt   probes that must be unknown, one a line; not compared where absent
+    base          the name of another case whose files lie below those of this one
+    gone          paths of the base that this machine does not have
+    step          NAME=VALUE lines; the probes run as in a step with this environment
+    policy        ``name = value`` lines (Python literals) that change the default policy
+    later/        files as they are when the job ended, for probes with ``changed``
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import os
+import pkgutil
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import hpslurm.job
+import hpslurm.node
+from hpslurm.finding import Rule
+from hpslurm.policy import Policy
+from hpslurm.probe import UNKNOWN, Result, run_all
+from hpslurm.sources.host import Host
+
+HOSTS = Path(__file__).parent / "hosts"
+CASES = sorted(path.parent.name for path in HOSTS.glob("*/expected.txt"))
+ABOUT = ("expected.txt", "unknown.txt", "base", "gone", "step", "policy", "later")
+
+
+def modules() -> list[ModuleType]:
+    """Everything in node/ and job/, in the order of its name."""
+    return [
+        importlib.import_module(found.name)
+        for package in (hpslurm.node, hpslurm.job)
+        for found in pkgutil.iter_modules(package.__path__, package.__name__ + ".")
+    ]
+
+
+def probes() -> list[tuple[str, ModuleType]]:
+    """The modules that look through the door to this machine."""
+    found = []
+    for module in modules():
+        collect = getattr(module, "collect", None)
+        if collect and [one.annotation for one in inspect.signature(collect).parameters.values()] == ["Host"]:
+            found.append((module.__name__.rpartition(".")[2], module))
+    return found
+
+
+def lines(path: Path) -> list[str]:
+    if not path.exists():
+        return []
+    return sorted(line for raw in path.read_text().splitlines() if (line := raw.strip()) and line[0] != "#")
+
+
+def lay(source: Path, target: Path) -> None:
+    """The files of a case into the target, over those that are there; links, because copies take long."""
+    for folder, folders, files in os.walk(source):
+        here = Path(folder)
+        if here == source:
+            folders[:] = [name for name in folders if name not in ABOUT]
+            files = [name for name in files if name not in ABOUT]
+        (target / here.relative_to(source)).mkdir(parents=True, exist_ok=True)
+        for name in files + [name for name in folders if (here / name).is_symlink()]:
+            put = target / here.relative_to(source) / name
+            put.unlink(missing_ok=True)
+            try:
+                os.link(here / name, put, follow_symlinks=False)
+            except OSError:  # the temporary folder is on another file system
+                shutil.copy(here / name, put, follow_symlinks=False)
+
+
+def build(case: str, target: Path) -> None:
+    """The whole machine: the base first, then what this case changes."""
+    for base in lines(HOSTS / case / "base"):
+        build(base, target)
+    for path in lines(HOSTS / case / "gone"):
+        for gone in list(target.glob(path.lstrip("/"))):
+            if gone.is_dir() and not gone.is_symlink():
+                shutil.rmtree(gone)
+            else:
+                gone.unlink()
+    lay(HOSTS / case, target)
+
+
+@dataclass
+class Seen:
+    results: list[Result]
+
+    @property
+    def ids(self) -> list[str]:
+        return sorted(finding.rule.id for result in self.results for finding in result.findings)
+
+    @property
+    def unknown(self) -> list[str]:
+        return sorted(result.probe for result in self.results if result.outcome == UNKNOWN)
+
+    def told(self) -> str:
+        rows = [f"{one.probe}: {one.outcome} {one.note}" for one in self.results if one.note]
+        rows += [f"{found.rule.id}: {found.detail}" for one in self.results for found in one.findings]
+        return "\n".join(rows)
+
+
+def look(case: str, folder: Path) -> Seen:
+    root = folder / "machine"
+    build(case, root)
+    step = HOSTS / case / "step"
+    env = dict(line.split("=", 1) for line in lines(step))
+    settings = dict(line.split("=", 1) for line in lines(HOSTS / case / "policy"))
+    policy = Policy(**{name.strip(): ast.literal_eval(value.strip()) for name, value in settings.items()})
+
+    def door() -> Host:
+        return Host(str(root), env=env, in_hook=not step.exists())
+
+    results = list(run_all(probes(), door(), policy))
+    if (HOSTS / case / "later").is_dir():
+        counting = [(name, module) for name, module in probes() if hasattr(module, "changed")]
+        before = {name: module.collect(door()) for name, module in counting}
+        lay(HOSTS / case / "later", root)
+        for name, module in counting:
+            grown = tuple(module.changed(before[name], module.collect(door()), policy))
+            results.append(Result(f"{name} later", "fail" if grown else "pass", findings=grown))
+    return Seen(results)
+
+
+_seen: dict[str, Seen] = {}
+
+
+def seen(case: str, folder: Path) -> Seen:
+    if case not in _seen:
+        _seen[case] = look(case, folder)
+        shutil.rmtree(folder, ignore_errors=True)
+    return _seen[case]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_saved_machine_shows_exactly_what_is_expected(case: str, tmp_path: Path) -> None:
+    here = seen(case, tmp_path)
+    assert lines(HOSTS / case / "expected.txt") == here.ids, here.told()
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if (HOSTS / case / "unknown.txt").exists()])
+def test_a_saved_machine_hides_exactly_what_is_expected(case: str, tmp_path: Path) -> None:
+    here = seen(case, tmp_path)
+    assert lines(HOSTS / case / "unknown.txt") == here.unknown, here.told()
+
+
+def declared() -> list[str]:
+    """Ids of the rules that the probes over a machine declare."""
+    return sorted({value.id for _, module in probes() for value in vars(module).values() if isinstance(value, Rule)})
+
+
+@pytest.mark.parametrize("rule", declared())
+def test_every_rule_fires_on_one_machine_and_is_silent_on_another(rule: str) -> None:
+    fires = [case for case in CASES if rule in lines(HOSTS / case / "expected.txt")]
+    assert fires, f"no case in tests/hosts expects {rule}"
+    assert set(CASES) - set(fires), f"every case expects {rule}"
+
+
+def test_no_case_expects_an_id_that_no_rule_has() -> None:
+    known = {value.id for module in modules() for value in vars(module).values() if isinstance(value, Rule)}
+    tables = {rule.id for module in modules() if hasattr(module, "table_rules") for rule in module.table_rules()}
+    assert [] == sorted({id for case in CASES for id in lines(HOSTS / case / "expected.txt")} - known - tables)
+
+
+def test_every_saved_machine_says_what_is_expected() -> None:
+    assert [] == [path.name for path in HOSTS.iterdir() if path.is_dir() and not (path / "expected.txt").exists()]
+
+
+def test_files_of_a_base_lie_below_those_of_the_case(tmp_path: Path) -> None:
+    build("p5-memlock-low", tmp_path)
+    assert "2147483648" in (tmp_path / "proc/2310/limits").read_text()
+    assert "p5.48xlarge\n" == (tmp_path / "sys/devices/virtual/dmi/id/product_name").read_text()
