@@ -1,0 +1,372 @@
+"""Job steps inside the caller's own allocation: started side by side, read line by line, ended by step id.
+
+This is the only door that starts work on nodes, and it opens only where the user already holds
+them: without SLURM_JOB_ID it refuses. Every step has a time limit, and none outlives the call that
+started it: not a slow one, not an interrupted one, not one whose reader lost interest.
+
+    where = launch.allocation()
+    steps = [launch.Step(node, (node,), ("hpslurm-check", "--json")) for node in where.nodes]
+    for event in launch.run(steps, where):
+        if isinstance(event, launch.Line):
+            print(event.step.name, event.text)
+        elif not event.ok:
+            print(event.step.name, event.why)
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import selectors
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hpslurm.text import clean
+
+MOST_SIDE_BY_SIDE = 64  # each srun holds a few threads and sockets on the node that runs us
+MOST_LINE = 64 << 10  # bytes; a longer line is cut into pieces
+GRACE = 10.0  # seconds between asking a step to end and giving up on its srun
+_FOLDERS = ("/opt/slurm/bin", "/usr/bin", "/usr/local/bin", "/usr/local/slurm/bin")
+# What srun needs from the job's environment. The other SLURM_ variables are the job's own options,
+# which srun would take for options of the step (SLURM_NTASKS, SLURM_MEM_PER_CPU, SLURM_GPUS ...).
+_KEPT = ("SLURM_CONF", "SLURM_JOB_ID", "SLURM_MPI_TYPE")
+_DROPPED = re.compile(r"(?:SLURM|SRUN|PMI|PMIX|OMPI)_")
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_NOT_YET = re.compile(r"srun: (?:Job \d+ step creation temporarily disabled|Job step creation temporarily disabled)")
+
+
+class CannotLaunch(Exception):
+    """We are not inside an allocation, or Slurm's commands are missing; the text says what to do."""
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """The caller's job. ``gpus`` and ``cpus`` are per node; None is what Slurm did not say."""
+
+    job: str
+    nodes: tuple[str, ...]
+    srun: str
+    cpus: int | None = None
+    gpus: int | None = None
+    inside_step: bool = False
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What to start where. ``name`` tells steps of one call apart; ``seconds`` is the time limit.
+
+    ``tasks`` is the number of processes per node. ``gpus`` per node is asked of Slurm only where the
+    job holds GPUs as gres. ``options`` go to srun as they are (``--mpi=pmix``, ``--container-image=...``).
+    """
+
+    name: str
+    nodes: tuple[str, ...]
+    argv: tuple[str, ...]
+    tasks: int = 1
+    seconds: float = 300.0
+    gpus: int = 0
+    options: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a step's output, without its end; ``error`` marks standard error. Not cleaned."""
+
+    step: Step
+    text: str
+    error: bool = False
+
+
+@dataclass(frozen=True)
+class End:
+    """How a step ended. ``status`` is srun's, or None where we had to end it.
+
+    ``timed_out`` means that our limit passed; ``started`` is False where Slurm never gave it the nodes.
+    """
+
+    step: Step
+    status: int | None
+    seconds: float
+    timed_out: bool = False
+    started: bool = True
+
+    @property
+    def ok(self) -> bool:
+        return self.status == 0
+
+    @property
+    def why(self) -> str:
+        if self.ok:
+            return "ended well"
+        if not self.started:
+            return f"Slurm did not start it within {self.step.seconds:.0f} s (are the nodes busy with another step?)"
+        if self.timed_out:
+            return f"not done after {self.step.seconds:.0f} s; ended"
+        return f"srun ended with {self.status}"
+
+
+def allocation(env: Mapping[str, str] | None = None) -> Allocation:
+    """The job that we run in, from Slurm's environment; raises CannotLaunch outside of one."""
+    env = os.environ if env is None else env
+    job = env.get("SLURM_JOB_ID", "")
+    if not job.isdigit():
+        raise CannotLaunch(
+            "not inside a Slurm allocation (SLURM_JOB_ID is not set): use sbatch, or salloc -N2 --exclusive first"
+        )
+    nodes = nodes_in(env.get("SLURM_JOB_NODELIST") or env.get("SLURM_NODELIST") or "")
+    if not nodes:
+        raise CannotLaunch(f"SLURM_JOB_NODELIST of job {job} names no node")
+    return Allocation(
+        job,
+        nodes,
+        _program("srun", env),
+        _least(env.get("SLURM_JOB_CPUS_PER_NODE", "")),
+        _gpus(env),
+        "SLURM_STEP_ID" in env and env.get("SLURM_STEP_ID") not in ("4294967291", "4294967294", "4294967290"),
+        dict(env),
+    )
+
+
+def nodes_in(text: str) -> tuple[str, ...]:
+    """Slurm's folded node list unfolded; raises CannotLaunch when it is none."""
+    # A foreign name with @ would make ClusterShell run a program, hence the resolver.
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetParseError
+
+    try:
+        nodes = tuple(NodeSet(text, resolver=RESOLVER_NOGROUP))
+    except NodeSetParseError as error:
+        raise CannotLaunch(f"{clean(text, 80)!r} is no node list: {clean(str(error))}") from error
+    if strange := [node for node in nodes if not _NODE.fullmatch(node)]:
+        raise CannotLaunch(f"{clean(strange[0], 80)!r} is no node name")
+    return nodes
+
+
+def _least(text: str) -> int | None:
+    """Slurm writes ``96(x3),48``; the smallest node is the one that every step must fit."""
+    numbers = [int(number) for number in re.findall(r"(?:^|,)(\d+)", text)]
+    return min(numbers, default=None)
+
+
+def _gpus(env: Mapping[str, str]) -> int | None:
+    for key in ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"):  # the second may be "h100:8"
+        if (count := env.get(key, "").rpartition(":")[2]).isdigit():
+            return int(count)
+    ids = env.get("SLURM_JOB_GPUS", "")
+    return len(ids.split(",")) if ids else None
+
+
+def _program(name: str, env: Mapping[str, str]) -> str:
+    for folder in _FOLDERS:
+        if os.access(f"{folder}/{name}", os.X_OK):
+            return f"{folder}/{name}"
+    found = shutil.which(name, path=env.get("PATH", ""))
+    if found is None:
+        raise CannotLaunch(f"{name} not found in {', '.join(_FOLDERS)} or PATH")
+    return os.path.abspath(found)
+
+
+def command(step: Step, where: Allocation) -> list[str]:
+    """The srun command of a step, for running and for a dry run."""
+    words = [
+        where.srun,
+        f"--jobid={where.job}",
+        f"--job-name={_job_name(step)}",
+        f"--nodelist={','.join(step.nodes)}",
+        f"--nodes={len(step.nodes)}",
+        f"--ntasks={len(step.nodes) * step.tasks}",
+        f"--ntasks-per-node={step.tasks}",
+        # Side by side: a step takes only what it asks for, so it must ask for all it needs.
+        "--exact",
+        "--mem=0",
+        "--cpu-bind=none",  # else all ranks may share one core
+        "--kill-on-bad-exit=1",
+        f"--time={int(step.seconds // 60) + 2}",  # minutes; Slurm's own limit, in case that we die
+        "--input=none",
+    ]
+    if where.cpus is not None:
+        words.append(f"--cpus-per-task={max(1, where.cpus // step.tasks)}")
+        if where.cpus < step.tasks:
+            words.append("--overcommit")
+    if step.gpus and where.gpus:
+        words.append(f"--gres=gpu:{min(step.gpus, where.gpus)}")
+    if where.inside_step:  # our own step holds resources of this node
+        words.append("--overlap")
+    return [*words, *step.options, "--", *step.argv]
+
+
+def _job_name(step: Step) -> str:
+    return f"hpslurm-{os.getpid()}-" + re.sub(r"[^A-Za-z0-9_.-]", "_", step.name)[:80]
+
+
+def _environment(step: Step, where: Allocation) -> dict[str, str]:
+    kept = {key: value for key, value in where.env.items() if not _DROPPED.match(key)}
+    kept.update((key, where.env[key]) for key in _KEPT if key in where.env)
+    return {**kept, **dict(step.env)}
+
+
+class _Running:
+    def __init__(self, step: Step, where: Allocation) -> None:
+        self.step = step
+        self.began = time.monotonic()
+        self.deadline = self.began + step.seconds
+        self.timed_out = False
+        self.waiting = False  # srun says that it still waits for the nodes
+        self.process = subprocess.Popen(
+            command(step, where),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=_environment(step, where),
+            start_new_session=True,  # Ctrl-C reaches us alone, and we end the steps in order
+        )
+        assert self.process.stdout is not None and self.process.stderr is not None
+        self.rest = {self.process.stdout.fileno(): bytearray(), self.process.stderr.fileno(): bytearray()}
+        self.error_fd = self.process.stderr.fileno()
+        for fd in self.rest:
+            os.set_blocking(fd, False)
+        self.open = set(self.rest)
+
+    def read(self, fd: int) -> Iterator[Line]:
+        try:
+            part = os.read(fd, 1 << 16)
+        except BlockingIOError:
+            return
+        rest = self.rest[fd]
+        rest += part
+        *whole, last = bytes(rest).split(b"\n")
+        if not part or len(last) > MOST_LINE:  # the end, or a line without one
+            whole, last = [*whole, last] if last else whole, b""
+        self.rest[fd] = bytearray(last)
+        if not part:
+            self.open.discard(fd)
+        for line in whole:
+            text = line.decode("utf-8", "replace").rstrip("\r")
+            if fd == self.error_fd:
+                self.waiting = bool(_NOT_YET.match(text)) or (self.waiting and text.startswith("srun: "))
+            else:
+                self.waiting = False
+            yield Line(self.step, text, fd == self.error_fd)
+
+    def close(self) -> None:
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def run(
+    steps: Sequence[Step], where: Allocation, most: int = MOST_SIDE_BY_SIDE, grace: float = GRACE
+) -> Iterator[Line | End]:
+    """Run all steps, at most ``most`` at a time, and yield their lines as they come and one End each.
+
+    A step past its time is ended by its step id; so is every step when the caller stops reading.
+    """
+    todo = list(reversed(steps))
+    running: dict[int, _Running] = {}  # by pid of srun
+    with selectors.DefaultSelector() as selector:
+        try:
+            while todo or running:
+                while todo and len(running) < max(1, most):
+                    child = _Running(todo.pop(), where)
+                    running[child.process.pid] = child
+                    for fd in child.open:
+                        selector.register(fd, selectors.EVENT_READ, child)
+                for key, _ in selector.select(_until_next(running.values())):
+                    child = key.data
+                    yield from child.read(key.fd)
+                    if key.fd not in child.open:
+                        selector.unregister(key.fd)
+                late = [child for child in running.values() if _is_late(child)]
+                if late:
+                    _cancel(late, where, grace)
+                for child in [child for child in running.values() if _is_over(child)]:
+                    for fd in tuple(child.open):  # what came before the end
+                        selector.unregister(fd)
+                        while fd in child.open and _has_more(fd):
+                            yield from child.read(fd)
+                    del running[child.process.pid]
+                    child.close()
+                    yield _end(child)
+        finally:
+            if running:
+                _cancel(list(running.values()), where, grace)
+            for child in running.values():
+                child.close()
+
+
+def _until_next(running: Iterable[_Running]) -> float:
+    now = time.monotonic()
+    return max(0.0, min([0.5, *(child.deadline - now for child in running if not child.timed_out)]))
+
+
+def _is_late(child: _Running) -> bool:
+    if child.timed_out or time.monotonic() < child.deadline or child.process.poll() is not None:
+        return False
+    child.timed_out = True
+    return True
+
+
+def _is_over(child: _Running) -> bool:
+    """srun is gone. A grandchild that still holds the pipe is no reason to wait."""
+    return child.process.poll() is not None and (not child.open or not any(_has_more(fd) for fd in child.open))
+
+
+def _has_more(fd: int) -> bool:
+    return bool(select.select([fd], [], [], 0)[0])
+
+
+def _end(child: _Running) -> End:
+    status = child.process.returncode
+    seconds = round(time.monotonic() - child.began, 2)
+    if child.timed_out:
+        return End(child.step, None, seconds, timed_out=True, started=not child.waiting)
+    return End(child.step, status, seconds)
+
+
+def _cancel(children: Sequence[_Running], where: Allocation, grace: float) -> None:
+    """End steps by their ids through scancel, then srun itself; waits ``grace`` seconds at most for each."""
+    alive = [child for child in children if child.process.poll() is None]
+    if not alive:
+        return
+    ids = _step_ids(where, grace)
+    found = [ids[name] for name in map(_job_name, (child.step for child in alive)) if name in ids]
+    if found:
+        _slurm("scancel", found, where, grace)
+    for child in alive:  # one that still waits for its nodes has no step id: srun gives up by itself
+        if _job_name(child.step) not in ids:
+            child.process.terminate()
+    deadline = time.monotonic() + grace
+    for child in alive:
+        try:
+            child.process.wait(timeout=max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            child.process.kill()
+            child.process.wait()
+
+
+def _step_ids(where: Allocation, seconds: float) -> dict[str, str]:
+    text = _slurm("squeue", ["--steps", f"--jobs={where.job}", "--noheader", "--format=%i %j"], where, seconds)
+    rows = (line.split() for line in text.splitlines())
+    return {row[1]: row[0] for row in rows if len(row) == 2}
+
+
+def _slurm(name: str, words: list[str], where: Allocation, seconds: float) -> str:
+    try:
+        done = subprocess.run(
+            [os.path.join(os.path.dirname(where.srun), name), *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=seconds,
+            env=dict(where.env),
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        print(f"hpslurm: {name}: {clean(str(error))}", file=sys.stderr)
+        return ""
+    return done.stdout.decode("utf-8", "replace")
