@@ -20,7 +20,8 @@ ARGS=()
 # read with a time limit and never wait for: a process stuck in the kernel cannot be killed.
 exec 3< <(
     exec 3<&- </dev/null
-    { exec 2>>"$LOG"; } 2>/dev/null || exec 2>/dev/null
+    exec 2>/dev/null
+    exec 2>>"$LOG" # one that cannot be opened leaves /dev/null in place
     exec "$PYTHON" -I -m hpslurm.hooks epilog "${ARGS[@]}" --limit "$LIMIT"
 )
 child=$!
@@ -30,7 +31,8 @@ status=$?
 if [ "$status" -gt 128 ]; then
     kill -KILL "$child" 2>/dev/null
     read -r -t 0.3 -u 4 _ 4< <(
-        { exec 2>>"$LOG"; } 2>/dev/null || exit
+        exec 2>/dev/null
+        exec 2>>"$LOG"
         printf '%(%FT%T%z)T hpslurm: epilog of job %s gave no answer within %s s, job goes on\n' \
             -1 "$SLURM_JOB_ID" "$LIMIT" >&2
     )

@@ -1,0 +1,44 @@
+"""Shared fixtures: a default policy, and machines made of a few pasted files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from hpslurm.policy import Policy
+from hpslurm.sources.host import Host
+
+
+@pytest.fixture
+def policy() -> Policy:
+    return Policy(node="n1")
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    """Write a file below the test's folder, with its folders; returns its path."""
+
+    def write_file(name: str, text: str | bytes, mode: int = 0o644) -> Path:
+        path = tmp_path / name.lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        os.chmod(path, mode)
+        return path
+
+    return write_file
+
+
+@pytest.fixture
+def host_with(tmp_path: Path, write: Callable[..., Path]) -> Callable[..., Host]:
+    """A machine that has just these files: {"/proc/self/limits": text, ...}."""
+
+    def make(files: Mapping[str, str | bytes], **how: object) -> Host:
+        for name, text in files.items():
+            write(f"root{name}", text)
+        (tmp_path / "root").mkdir(exist_ok=True)
+        return Host(str(tmp_path / "root"), **how)  # type: ignore[arg-type]
+
+    return make

@@ -1,0 +1,188 @@
+"""The hook itself: light, honest, and never in the way; the gate only for what the site names."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hpslurm import hooks
+
+JOB = {"SLURM_JOB_ID": "77", "SLURM_JOB_GID": str(os.getgid()), "SLURMD_NODENAME": "n1", "SLURM_JOB_PARTITION": "gpu"}
+HEAVY = [
+    *("click", "boto3", "botocore", "psutil", "pyslurm", "rich", "ClusterShell", "jinja2"),
+    *("logging", "asyncio", "concurrent.futures", "subprocess", "hashlib", "shutil", "argparse", "importlib.resources"),
+]
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    """A p5 with 16 of its 32 EFA devices, and a slurmd of 64 KiB locked memory."""
+    root = tmp_path / "machine"
+    for number in range(16):
+        device = root / f"sys/class/infiniband/rdmap{number}s0/device"
+        device.mkdir(parents=True)
+        (device / "vendor").write_text("0x1d0f\n")
+        (device / "device").write_text("0xefa1\n")
+    dmi = root / "sys/devices/virtual/dmi/id"
+    dmi.mkdir(parents=True)
+    (dmi / "sys_vendor").write_text("Amazon EC2\n")
+    (dmi / "product_name").write_text("p5.48xlarge\n")
+    (dmi / "board_asset_tag").write_text("i-0123456789abcdef0\n")
+    return root
+
+
+def run(tmp_path: Path, *words: str, name: str = "prolog", policy: str = "", **env: str) -> tuple[str, str]:
+    """The hook as the script starts it; returns its stdout and stderr."""
+    path = tmp_path / "policy.toml"
+    path.write_text(policy)
+    path.chmod(0o644)
+    standard = ["--root", str(tmp_path / "machine"), "--results", str(tmp_path / "results"), "--policy", str(path)]
+    done = subprocess.run(
+        [sys.executable, "-I", "-m", "hpslurm.hooks", name, *standard, *words],
+        env={**JOB, **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert 0 == done.returncode
+    return done.stdout, done.stderr
+
+
+def record(tmp_path: Path, name: str = "prolog") -> list[dict[str, object]]:
+    text = (tmp_path / f"results/jobs/77/n1.{name}.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def found(tmp_path: Path) -> list[object]:
+    return [line["id"] for line in record(tmp_path) if line["type"] == "finding"]
+
+
+def test_a_finding_is_recorded_and_the_word_is_ok(tmp_path: Path, machine: Path) -> None:
+    assert "ok\n" == run(tmp_path)[0]
+    assert ["efa-missing"] == found(tmp_path)
+    first, *_, last = record(tmp_path)
+    assert ("run", "n1", "i-0123456789abcdef0", 77) == (first["type"], first["node"], first["instance"], first["job"])
+    assert "end" == last["type"]
+
+
+def test_the_gate_says_drain_for_a_rule_that_the_site_names(tmp_path: Path, machine: Path) -> None:
+    out, err = run(tmp_path, policy="gate = ['efa-missing']")
+    assert "drain\n" == out
+    assert "gate: efa-missing: 16 of 32" in err
+    assert ["efa-missing"] == record(tmp_path)[-1]["gated"]
+
+
+def test_the_gate_holds_for_the_prolog_only(tmp_path: Path, machine: Path) -> None:
+    assert "ok\n" == run(tmp_path, name="epilog", policy="gate = ['efa-missing']")[0]
+
+
+def test_a_muted_finding_is_recorded_and_does_not_gate(tmp_path: Path, machine: Path) -> None:
+    policy = "gate = ['efa-missing']\n[[mutes]]\nrule = 'efa-*'\nreason = 'RMA open'\n"
+    assert "ok\n" == run(tmp_path, policy=policy)[0]
+    assert ["RMA open"] == [line["muted"] for line in record(tmp_path) if line["type"] == "finding"]
+
+
+def test_a_setting_does_not_gate_even_when_named(tmp_path: Path, machine: Path, write: Write) -> None:
+    limits = "Max locked memory         65536                65536                bytes\n"
+    write("machine/proc/10/comm", "slurmd\n")
+    write("machine/proc/10/stat", "10 (slurmd) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0\n")
+    write("machine/proc/10/limits", limits)
+    out, err = run(tmp_path, policy="gate = ['memlock-default']")
+    assert "memlock-default" in found(tmp_path)
+    assert "ok\n" == out
+    assert "memlock-default is named in gate, but is no hardware" in err
+
+
+def test_what_could_not_be_looked_at_does_not_gate(tmp_path: Path, machine: Path) -> None:
+    shutil.rmtree(machine / "sys/devices")
+    out, err = run(tmp_path, policy="gate = ['efa-missing']")
+    assert "ok\n" == out
+    assert "efa not checked: instance type not known" in err
+    assert "unknown" in [line.get("outcome") for line in record(tmp_path) if line.get("probe") == "efa"]
+
+
+def test_the_cap_counts_the_nodes_gated_within_the_hour(tmp_path: Path, machine: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    policy = f"gate = ['efa-missing']\ngate_per_hour = 2\nresults_shared = '{shared}'\n"
+    words = [run(tmp_path, policy=policy, SLURMD_NODENAME=node)[0] for node in ("n1", "n2", "n3", "n1")]
+    assert ["drain\n", "drain\n", "ok\n", "drain\n"] == words
+    old = time.time() - 3700
+    for mark in (shared / "gate").iterdir():
+        os.utime(mark, (old, old))
+    assert "drain\n" == run(tmp_path, policy=policy, SLURMD_NODENAME="n3")[0]
+
+
+def test_a_cap_that_cannot_be_read_does_not_gate(tmp_path: Path, machine: Path) -> None:
+    policy = f"gate = ['efa-missing']\nresults_shared = '{tmp_path}/nowhere'\n"
+    out, err = run(tmp_path, policy=policy)
+    assert "ok\n" == out
+    assert "not gated: cap unknown" in err
+
+
+def test_a_broken_policy_is_said_and_the_look_goes_on(tmp_path: Path, machine: Path) -> None:
+    out, err = run(tmp_path, policy="gate = [\n")
+    assert ("ok\n", ["efa-missing"]) == (out, found(tmp_path))
+    assert "policy.toml ignored, defaults used" in err
+    assert "policy_problems" in record(tmp_path)[0]
+
+
+def test_other_partitions_are_left_alone(tmp_path: Path, machine: Path) -> None:
+    assert "ok\n" == run(tmp_path, policy="partitions = ['cpu']")[0]
+    assert not (tmp_path / "results").exists()
+    assert "ok\n" == run(tmp_path, policy="partitions = ['cpu', 'gpu']")[0]
+    assert (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("words", [["--bogus", "1"], ["--limit", "soon"], ["stray"]])
+def test_a_wrong_word_in_the_script_is_said_and_the_job_goes_on(
+    tmp_path: Path, machine: Path, words: list[str]
+) -> None:
+    out, err = run(tmp_path, *words)
+    assert "ok\n" == out
+    assert words[-1] in err
+
+
+def test_a_results_folder_that_cannot_be_made_does_not_stop_the_look(tmp_path: Path, machine: Path) -> None:
+    (tmp_path / "results").write_text("a file")
+    out, err = run(tmp_path, policy="gate = ['efa-missing']")
+    assert "drain\n" == out
+    assert "no record in" in err
+
+
+@pytest.mark.parametrize("job", ["../../etc", "77; reboot", "", "7" * 40])
+def test_a_strange_job_id_reaches_no_path(tmp_path: Path, machine: Path, job: str) -> None:
+    assert "ok\n" == run(tmp_path, SLURM_JOB_ID=job)[0]
+    assert [] == [path for path in tmp_path.rglob("*.jsonl") if "jobs" in path.parts]
+
+
+def test_the_epilog_records_how_the_job_ended(tmp_path: Path, machine: Path) -> None:
+    run(tmp_path, name="epilog", SLURM_JOB_EXIT_CODE2="7:0", SLURM_JOB_DERIVED_EC="1024")
+    assert ("7:0", "1024") == tuple(record(tmp_path, "epilog")[0][key] for key in ("exit_code", "derived_exit_code"))
+
+
+def test_a_hook_imports_small_modules_only() -> None:
+    names = " ".join({*hooks.PROLOG, *hooks.EPILOG, *hooks.HEALTH})
+    code = f"""
+import sys, importlib
+import hpslurm.hooks
+for name in {names.split()!r}:
+    importlib.import_module("hpslurm." + name)
+print([name for name in {HEAVY!r} if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
+    assert "[]\n" == done.stdout
+
+
+def test_the_instance_table_stays_small() -> None:
+    table = Path(hooks.__file__).parent / "tables/instances.toml"
+    assert table.stat().st_size < 8192
