@@ -1,4 +1,4 @@
-"""Shared fixtures: a default policy, and machines made of a few pasted files."""
+"""Shared fixtures: a default policy, machines made of a few pasted files, and the Slurm lab."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import pytest
 
 from hpslurm.policy import Policy
 from hpslurm.sources.host import Host
+from tests.lab.fixtures import lab, make_lab, pytest_collection_modifyitems
+
+__all__ = ["host_with", "lab", "make_lab", "policy", "pytest_collection_modifyitems", "write"]
 
 
 @pytest.fixture

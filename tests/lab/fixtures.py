@@ -1,0 +1,56 @@
+"""The fixtures ``lab`` and ``make_lab``; a test that asks for one gets the marker ``lab``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.lab.lab import Lab, LabError, missing_programs, new_folder
+
+
+def why_not() -> str:
+    """Why no Slurm lab can be started here; empty where it can."""
+    if os.geteuid() != 0:
+        return "needs real Slurm daemons, so root: run `sudo make test`"
+    if missing := missing_programs():
+        return f"needs real Slurm daemons, not installed: {', '.join(missing)} (`make test` as root installs them)"
+    return ""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "make_lab" in getattr(item, "fixturenames", ()):
+            item.add_marker("lab")
+
+
+@pytest.fixture
+def make_lab(request: pytest.FixtureRequest) -> Iterator[Callable[..., Lab]]:
+    """Starts labs with the words of ``Lab``: ``make_lab(nodes=2, memlock={"n2": 65536})``; all end with the test."""
+    if reason := why_not():
+        pytest.skip(reason)
+    made: list[Lab] = []
+
+    def make(**words: object) -> Lab:
+        lab = Lab(new_folder(), **words)  # type: ignore[arg-type]
+        made.append(lab)
+        lab.__enter__()
+        return lab
+
+    yield make
+    for lab in reversed(made):
+        try:
+            lab.down()
+        finally:
+            shutil.rmtree(lab.folder, ignore_errors=True)
+
+
+@pytest.fixture
+def lab(make_lab: Callable[..., Lab]) -> Lab:
+    """Four nodes n1 to n4, healthy, without hooks."""
+    return make_lab()
+
+
+__all__ = ["LabError", "lab", "make_lab", "pytest_collection_modifyitems"]
