@@ -25,14 +25,57 @@ MOST_BYTES = 1 << 20  # of one file, and of one program's output
 
 @dataclass(frozen=True)
 class Command:
-    """Where a program may be, the options it always gets, and its whole environment."""
+    """Where a program may be, the options it always gets, and its whole environment.
+
+    ``settings`` are variables that come from our environment, else hold the first of
+    these files that exists, else stay unset. ``most`` bounds each output, in bytes.
+    """
 
     candidates: tuple[str, ...]
     options: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
+    settings: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    most: int = MOST_BYTES
 
+
+# sudo drops SLURM_CONF and /opt/slurm from PATH. HyperPod's controller, Debian (new and old), a node
+# without a file of its own (configless: slurmd's cache).
+SLURM_CONF = (
+    "SLURM_CONF",
+    (
+        "/opt/slurm/etc/slurm.conf",
+        "/etc/slurm/slurm.conf",
+        "/etc/slurm-llnl/slurm.conf",
+        "/run/slurm/conf/slurm.conf",
+        "/var/spool/slurmd/conf-cache/slurm.conf",
+    ),
+)
+
+
+def _slurm(program: str, *options: str, most: int = 64 << 20) -> Command:
+    """Times are asked for in UTC: text forms carry no zone."""
+    return Command((f"/opt/slurm/bin/{program}", f"/usr/bin/{program}"), options, (("TZ", "UTC"),), (SLURM_CONF,), most)
+
+
+# Foreign text (a path, a name, a reason) stands last, so that it cannot shift the others.
+SACCT_FIELDS = (
+    "JobIDRaw,User,UID,GID,State,ExitCode,DerivedExitCode,Partition,Submit,Start,End,NodeList,Reason,WorkDir,JobName"
+)
+SACCT_MARK = "\x1f"
+SQUEUE_FORMAT = "%A|%T|%u|%U|%P|%D|%S|%e|%N|%r"  # no job name: nobody needs it here, and anybody writes it
 
 COMMANDS = {
+    # 10,000 nodes are 24 MB of JSON or 5 MB of text. One line per node (-o) would turn a line break in a
+    # reason into blanks that a comment can imitate; the long form indents it.
+    "scontrol_nodes_json": _slurm("scontrol", "--json", "show", "nodes", most=256 << 20),
+    "scontrol_nodes": _slurm("scontrol", "show", "nodes"),
+    "scontrol_job_json": _slurm("scontrol", "--json", "show", "job"),
+    "scontrol_job": _slurm("scontrol", "-d", "show", "job"),
+    "scontrol_ping": _slurm("scontrol", "ping"),
+    "scontrol_config": _slurm("scontrol", "show", "config"),
+    "squeue": _slurm("squeue", "-h", "-a", "-o", SQUEUE_FORMAT),
+    # Text: the JSON of 22.05 calls failed jobs SUCCESS.
+    "sacct": _slurm("sacct", "-X", "-n", "-P", f"--delimiter={SACCT_MARK}", f"--format={SACCT_FIELDS}", "-j"),
     # FI_HMEM=system: without it libfabric starts CUDA on a GPU that may be sick or another job's.
     "fi_info": Command(("/opt/amazon/efa/bin/fi_info", "/usr/bin/fi_info"), ("-p", "efa"), (("FI_HMEM", "system"),)),
 }
@@ -40,7 +83,7 @@ COMMANDS = {
 
 @dataclass(frozen=True)
 class Output:
-    """What a program printed, cut to ``MOST_BYTES`` each; ``status`` is negative for a signal."""
+    """What a program printed, cut to its command's ``most``; ``status`` is negative for a signal."""
 
     status: int
     out: str
@@ -69,7 +112,9 @@ class _Child:
         self.status: int | None = None
 
     def text(self, which: int) -> str:
-        return bytes(list(self.parts.values())[which][:MOST_BYTES]).decode("utf-8", "replace")
+        part = list(self.parts.values())[which]
+        del part[COMMANDS[self.name].most :]  # no copy: this may be megabytes
+        return part.decode("utf-8", "replace")
 
     def ended(self) -> bool:
         if self.status is None:
@@ -103,11 +148,11 @@ class Host:
     def path(self, path: str) -> str:
         return self.root + path
 
-    def read(self, path: str) -> str:
-        """The text of a small file; raises OSError as open() does."""
+    def read(self, path: str, most: int = MOST_BYTES) -> str:
+        """The text of a file, cut to ``most`` bytes; raises OSError as open() does."""
         handle = os.open(self.path(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            parts, left = [], MOST_BYTES
+            parts, left = [], most
             while left and (part := os.read(handle, min(left, 1 << 16))):
                 parts.append(part)
                 left -= len(part)
@@ -188,12 +233,22 @@ class Host:
             return
         lock = self._lock(name)
         try:
-            self._children[key] = self._spawn(name, [self.path(program), *command.options, *words], dict(command.env))
+            self._children[key] = self._spawn(
+                name, [self.path(program), *command.options, *words], self._environment(command)
+            )
         except OSError as error:
             raise Unknown(f"could not start {program}: {error.strerror}") from error
         finally:
             if lock is not None:
                 os.close(lock)  # the child keeps it until it is really gone
+
+    def _environment(self, command: Command) -> dict[str, str]:
+        env = dict(command.env)
+        for name, files in command.settings:
+            value = self.env.get(name) or next((path for path in files if self.exists(path)), "")
+            if value:
+                env[name] = value
+        return env
 
     def _spawn(self, name: str, words: list[str], env: dict[str, str]) -> _Child:
         # not subprocess: importing it costs a hook as much as everything else that it does here
@@ -237,7 +292,7 @@ class Host:
     def _saved_output(self, name: str, command: Command) -> Output:
         if self.root and self.exists(f"/commands/{name}.txt"):
             status = self.word(f"/commands/{name}.status") or "0"
-            return Output(int(status), self.read(f"/commands/{name}.txt"))
+            return Output(int(status), self.read(f"/commands/{name}.txt", command.most))
         raise Unknown(f"{name} is not installed: none of {', '.join(command.candidates)}")
 
     def _lock(self, name: str) -> int | None:
@@ -313,7 +368,7 @@ def _take(child: _Child, fd: int) -> None:
         return
     if not part:
         child.open.discard(fd)
-    elif len(child.parts[fd]) < MOST_BYTES:
+    elif len(child.parts[fd]) < COMMANDS[child.name].most:
         child.parts[fd] += part
 
 

@@ -1,0 +1,690 @@
+"""The door to Slurm: nodes, jobs, the queue and the configuration, as plain values.
+
+One cluster can be asked in several forms, and no form is on every release: ``scontrol
+--json`` exists from 23.11 on, its text everywhere. The forms lead to equal values once
+white space in reasons is folded; a field that a form lacks is None. Nothing here
+changes anything: scontrol is only ever asked to ``show`` and to ``ping``.
+
+Reasons, comments and job names are written by anybody, so text is read by its layout
+(which foreign text cannot imitate) and a record that could be read two ways is refused.
+"""
+
+from __future__ import annotations
+
+import calendar
+import json
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hpslurm.probe import Unknown
+from hpslurm.sources.host import SACCT_FIELDS, SACCT_MARK, SLURM_CONF, Host, Output, error_of
+
+NOT_RESPONDING = "NOT_RESPONDING"
+JOB_ID = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?")
+HELP = "operations.md § 7"
+
+
+@dataclass(frozen=True)
+class SlurmNode:
+    """One node as the controller sees it. Times are seconds since the epoch.
+
+    ``state`` is the base (IDLE, MIXED, ALLOCATED, DOWN, ...), ``flags`` the rest, sorted. ``reason``
+    is as it was set, line breaks and trailing blanks too: HyperPod reads it to the letter.
+    """
+
+    name: str
+    state: str
+    flags: tuple[str, ...] = ()
+    reason: str = ""
+    reason_user: str | None = None
+    reason_time: int | None = None
+    boot_time: int | None = None
+    slurmd_start_time: int | None = None
+    features: tuple[str, ...] = ()
+    active_features: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+    gres: str = ""
+    cpus: int | None = None
+    cpus_used: int | None = None
+    comment: str | None = None
+    extra: str | None = None
+    address: str | None = None
+    hostname: str | None = None
+    instance_id: str | None = None
+    instance_type: str | None = None
+    version: str | None = None
+
+    @property
+    def words(self) -> str:
+        """``IDLE+DRAIN``, as ``scontrol show node`` prints it."""
+        return "+".join((self.state, *self.flags))
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """All nodes, and which form of asking they came from."""
+
+    form: str
+    nodes: tuple[SlurmNode, ...]
+
+
+@dataclass(frozen=True)
+class SlurmJob:
+    """One job. ``source`` says who still knew it; None is what that source does not keep.
+
+    ``exit_code`` and ``exit_signal`` are those of the batch script, ``derived_code`` the worst of its
+    steps. A cancelled or timed-out job shows 0 and 0. ``nodes`` is Slurm's folded list.
+    """
+
+    id: int
+    name: str
+    user: str
+    uid: int
+    gid: int | None
+    state: str
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    derived_code: int | None = None
+    derived_signal: int | None = None
+    reason: str = ""
+    nodes: str = ""
+    partition: str = ""
+    batch_host: str | None = None
+    stdout: str | None = None
+    stderr: str | None = None
+    work_dir: str | None = None
+    submit_time: int | None = None
+    start_time: int | None = None
+    end_time: int | None = None
+    restarts: int | None = None
+    array_job: int | None = None
+    array_task: int | None = None
+    cancelled_by: int | None = None
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Queued:
+    """One line of the queue: a job that is not over yet, or is over but not cleaned up."""
+
+    id: int
+    state: str
+    user: str
+    uid: int
+    partition: str
+    node_count: int | None
+    start_time: int | None
+    end_time: int | None
+    nodes: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Controller:
+    host: str
+    role: str
+    up: bool
+
+
+# asking
+
+
+def start(host: Host, *names: str) -> None:
+    """Start programs now that are collected later; one that is not installed says so then."""
+    for name in names:
+        try:
+            host.start(name)
+        except Unknown:
+            continue
+
+
+def nodes(host: Host) -> Nodes:
+    """All nodes. Raises Unknown, with a remedy, when the controller cannot be asked."""
+    _conf_exists(host)
+    found = _from_pyslurm(host)
+    if found is not None:
+        return found
+    asked = host.run("scontrol_nodes_json")
+    if asked.status == 0:
+        return Nodes("scontrol --json", tuple(nodes_of_json(asked.out)))
+    if not _has_no_json(asked):
+        raise Unknown(trouble("scontrol show nodes", asked))
+    asked = host.run("scontrol_nodes")
+    if asked.status != 0:
+        raise Unknown(trouble("scontrol show nodes", asked))
+    return Nodes("scontrol text", tuple(nodes_of_text(asked.out)))
+
+
+def _from_pyslurm(host: Host) -> Nodes | None:
+    """Nodes through pyslurm, or None where it cannot serve. Its place is kept; scontrol serves for now."""
+    return None
+
+
+def job(host: Host, job_id: str) -> SlurmJob | None:
+    """The job, or None when the controller and the accounting have both forgotten it.
+
+    The controller keeps a job for MinJobAge seconds after its end (300 by default). Raises Unknown
+    when nobody could be asked, and ValueError for what is no job id.
+    """
+    if not JOB_ID.fullmatch(job_id):
+        raise ValueError(f"not a job id: {job_id[:40]!r} (a number, or number_task)")
+    _conf_exists(host)
+    _start_quietly(host, "sacct", job_id)  # it waits while we ask the controller
+    problems = []
+    live = kept = None
+    try:
+        live = _from_controller(host, job_id)
+    except Unknown as why:
+        problems.append(str(why))
+    try:
+        kept = _from_accounting(host, job_id)
+    except Unknown as why:
+        problems.append(str(why))
+    if live and kept:
+        return _joined(live, kept)
+    if live or kept:
+        return live or kept
+    if problems:  # one that does not answer might have known it
+        raise Unknown("; ".join(problems))
+    return None
+
+
+def queue(host: Host) -> tuple[Queued, ...]:
+    """Jobs that wait, run or complete. Raises Unknown."""
+    _conf_exists(host)
+    asked = host.run("squeue")
+    if asked.status != 0:
+        raise Unknown(trouble("squeue", asked))
+    return tuple(queue_of_text(asked.out))
+
+
+def config(host: Host) -> dict[str, tuple[str, ...]]:
+    """``scontrol show config``: keys in lower case; a key may have several values (Prolog from 24.05 on)."""
+    _conf_exists(host)
+    asked = host.run("scontrol_config")
+    if asked.status != 0:
+        raise Unknown(trouble("scontrol show config", asked))
+    return config_of_text(asked.out)
+
+
+def controllers(host: Host) -> tuple[Controller, ...]:
+    """``scontrol ping``: every controller and whether it answers. It exits 1 when one does not."""
+    _conf_exists(host)
+    asked = host.run("scontrol_ping")
+    found = tuple(controllers_of_text(asked.out))
+    if not found:
+        raise Unknown(trouble("scontrol ping", asked))
+    return found
+
+
+def slurm_conf(host: Host) -> str:
+    """The slurm.conf that our programs are told to use; empty when Slurm is left to find one."""
+    name, files = SLURM_CONF
+    return host.env.get(name) or next((path for path in files if host.exists(path)), "")
+
+
+def _conf_exists(host: Host) -> None:
+    """Slurm's programs wait a minute for a slurm.conf that is named but not there."""
+    named = host.env.get(SLURM_CONF[0])
+    if named and not host.root and not host.exists(named):
+        raise Unknown(f"SLURM_CONF names {named}, which does not exist; unset it, or name the file in use")
+
+
+def _start_quietly(host: Host, name: str, *words: str) -> None:
+    try:
+        host.start(name, *words)
+    except Unknown:
+        return  # run() says it again
+
+
+_NO_ANSWER = "slurmctld does not answer; on the controller: scontrol ping; sudo systemctl status slurmctld"
+_TROUBLE = (
+    ("unable to contact slurm controller", _NO_ANSWER),
+    ("connection refused", _NO_ANSWER),
+    ("connection timed out", _NO_ANSWER),
+    ("zero bytes were transmitted", _NO_ANSWER),
+    (
+        "authentication",
+        "munge does not work: sudo systemctl status munge; the controller's munge.key and clock, here too",
+    ),
+    ("configuration", "no slurm.conf was found: run this on the controller or a node, or set SLURM_CONF"),
+    ("protocol version", "these programs do not fit the running slurmctld: use those of its release"),
+    ("permission denied", "Slurm does not let this user look (PrivateData): use root"),
+)
+
+
+def trouble(what: str, asked: Output) -> str:
+    """What a failed Slurm program said, and the remedy."""
+    said = asked.err.lower()
+    for sign, remedy in _TROUBLE:
+        if sign in said:
+            return f"{what}: {error_of(asked)}: {remedy} ({HELP})"
+    return f"{what}: {error_of(asked)} ({HELP})"
+
+
+def _has_no_json(asked: Output) -> bool:
+    """22.05 does not know the option; a Slurm built without its JSON plugin knows no plugin."""
+    said = asked.err.lower()
+    return "unrecognized option" in said or "serializer" in said or "data_parser" in said
+
+
+# values that two forms write differently
+
+_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)")
+# 22.05's JSON and its text, and older and newer releases, name a few flags differently.
+_SAME_FLAG = {"MAINT": "MAINTENANCE", "RES": "RESERVED", "NO_RESPOND": NOT_RESPONDING, "INVAL": "INVALID_REG"}
+
+
+def epoch(text: str) -> int | None:
+    """Seconds since the epoch of Slurm's UTC text; None for Unknown, None, N/A."""
+    found = _TIME.fullmatch(text)
+    if not found:
+        return None
+    return calendar.timegm(time.struct_time((*map(int, found.groups()), 0, 0, 0)))
+
+
+def _state(words: list[str]) -> tuple[str, tuple[str, ...]]:
+    base, *flags = [word.upper() for word in words] or ["UNKNOWN"]
+    if base.endswith("*"):
+        base = base[:-1]
+        flags.append(NOT_RESPONDING)
+    return base, tuple(sorted({_SAME_FLAG.get(flag, flag) for flag in flags}))
+
+
+def _listed(value: Any) -> tuple[str, ...]:
+    """A list, or text with commas; Slurm's ``(null)`` is nothing."""
+    if isinstance(value, str):
+        value = [] if value in ("", "(null)") else value.split(",")
+    return tuple(str(item) for item in value or ())
+
+
+def _number(value: Any) -> int | None:
+    """A plain number, or ``{"set": true, "infinite": false, "number": 5}``."""
+    if isinstance(value, dict):
+        value = value.get("number") if value.get("set", True) and not value.get("infinite") else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None
+
+
+def _some(value: Any) -> str | None:
+    return value if isinstance(value, str) and value not in ("", "(null)") else None
+
+
+def folded(reason: str) -> str:
+    """A reason with its white space folded, as forms are compared and people read it."""
+    return " ".join(reason.split())
+
+
+# JSON: data parsers 0.0.40 to 0.0.45, and the 0.0.38 of 22.05's sinfo
+
+
+def items_of_json(text: str, key: str) -> Iterator[dict[str, Any]]:
+    """The objects of one top-level list, one at a time: all at once, 10,000 nodes take 200 MiB."""
+    found = re.search(rf'"{key}"\s*:\s*\[\s*', text)  # inside a string the quotes would be escaped
+    if not found:
+        raise Unknown(f"the JSON that Slurm printed has no list of {key} ({HELP})")
+    decoder = json.JSONDecoder()
+    at = found.end()
+    separator = re.compile(r"\s*(,?)\s*")
+    while text[at : at + 1] == "{":
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except ValueError as error:
+            raise Unknown(f"Slurm's JSON is cut off or broken: {error}") from error
+        yield value
+        gap = separator.match(text, at)
+        assert gap is not None
+        at = gap.end()
+    if text[at : at + 1] != "]":
+        raise Unknown(f"Slurm's JSON is cut off after {at} characters")
+
+
+def nodes_of_json(text: str) -> Iterator[SlurmNode]:
+    for raw in items_of_json(text, "nodes"):
+        words = raw["state"] if isinstance(raw["state"], list) else [raw["state"], *raw.get("state_flags", ())]
+        state, flags = _state(words)
+        reason = raw.get("reason") or ""
+        yield SlurmNode(
+            name=raw["name"],
+            state=state,
+            flags=flags,
+            reason=reason,
+            reason_user=_some(raw.get("reason_set_by_user")) if reason else None,
+            reason_time=(_number(raw.get("reason_changed_at")) or None) if reason else None,
+            boot_time=_number(raw.get("boot_time")) or None,
+            slurmd_start_time=_number(raw.get("slurmd_start_time")) or None,
+            features=_listed(raw.get("features")),
+            active_features=_listed(raw.get("active_features")),
+            partitions=_listed(raw.get("partitions")),
+            gres=_some(raw.get("gres")) or "",
+            cpus=_number(raw.get("cpus")),
+            cpus_used=_number(raw.get("alloc_cpus")),
+            comment=_some(raw.get("comment")),
+            extra=_some(raw.get("extra")),
+            address=_some(raw.get("address")),
+            hostname=_some(raw.get("hostname")),
+            instance_id=_some(raw.get("instance_id")),
+            instance_type=_some(raw.get("instance_type")),
+            version=_some(raw.get("version") or raw.get("slurmd_version")),
+        )
+
+
+# A job's state is a base and flags; scontrol's text shows one word, the flag where there is one.
+_SHOWN_FIRST = (
+    "COMPLETING",
+    "CONFIGURING",
+    "SPECIAL_EXIT",
+    "REQUEUE_HOLD",
+    "REQUEUED",
+    "RESIZING",
+    "STAGE_OUT",
+    "STOPPED",
+)
+
+
+def jobs_of_json(text: str) -> Iterator[SlurmJob]:
+    for raw in items_of_json(text, "jobs"):
+        states = [str(word) for word in _as_list(raw.get("job_state"))] or ["UNKNOWN"]
+        code, signal = _exit(raw.get("exit_code"))
+        derived, derived_signal = _exit(raw.get("derived_exit_code"))
+        yield SlurmJob(
+            id=int(raw["job_id"]),
+            name=raw.get("name") or "",
+            user=raw.get("user_name") or "",
+            uid=int(raw["user_id"]),
+            gid=_number(raw.get("group_id")),
+            state=next((word for word in _SHOWN_FIRST if word in states), states[0]),
+            exit_code=code,
+            exit_signal=signal,
+            derived_code=derived,
+            derived_signal=derived_signal,
+            reason=raw.get("state_reason") or "",
+            nodes=raw.get("nodes") or "",
+            partition=raw.get("partition") or "",
+            batch_host=_some(raw.get("batch_host")),
+            stdout=_some(raw.get("stdout_expanded") or raw.get("standard_output")),
+            # newer releases leave it empty when it is the same file
+            stderr=_some(
+                raw.get("stderr_expanded")
+                or raw.get("standard_error")
+                or raw.get("stdout_expanded")
+                or raw.get("standard_output")
+            ),
+            work_dir=_some(raw.get("current_working_directory")),
+            submit_time=_number(raw.get("submit_time")) or None,
+            start_time=_number(raw.get("start_time")) or None,
+            end_time=_number(raw.get("end_time")) or None,
+            restarts=_number(raw.get("restart_cnt")),
+            array_job=_number(raw.get("array_job_id")) or None,
+            array_task=_number(raw.get("array_task_id")),
+            source="scontrol",
+        )
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _exit(value: Any) -> tuple[int | None, int | None]:
+    """Exit code and signal: an object from 23.11 on, a wait status before."""
+    if isinstance(value, dict):
+        signal = value.get("signal") or {}
+        return _number(value.get("return_code")) or 0, _number(signal.get("id", signal.get("signal_id"))) or 0
+    if isinstance(value, int):
+        return value >> 8, value & 0x7F
+    return None, None
+
+
+# text
+
+_MARK = re.compile(r"^(?P<reason>.*) \[(?P<user>[^\s\[\]@]+)@(?P<time>[^\s\[\]]+)\]$", re.DOTALL)
+_CONTINUED = " " * 10  # scontrol's indentation of a reason's further lines; fields have three blanks
+
+
+def nodes_of_text(text: str) -> Iterator[SlurmNode]:
+    """``scontrol show nodes``: a line's first key tells what it is, whatever stands further on."""
+    for block in re.split(r"\n(?=NodeName=)", text):
+        if block.startswith("NodeName="):
+            yield _node_of_block(block)
+
+
+def _node_of_block(block: str) -> SlurmNode:
+    fields: dict[str, str] = {}
+    reason: list[str] = []
+    for number, line in enumerate(block.split("\n")):
+        if line.startswith(_CONTINUED):
+            reason.append(line.strip(" ") if reason else "")
+            continue
+        line = line[3:] if number else line
+        key, _, value = line.partition("=")
+        if key == "Reason":
+            reason = [value]
+        elif key in ("OS", "Comment", "Extra", "AvailableFeatures", "ActiveFeatures", "Gres"):
+            fields.setdefault(key, value)
+        else:
+            for word in line.split():
+                key, _, value = word.partition("=")
+                fields.setdefault(key, value)
+    marked = _MARK.match(reason[0]) if reason else None
+    if marked:
+        reason[0] = marked["reason"]
+    state, flags = _state(fields.get("State", "UNKNOWN").split("+"))
+    return SlurmNode(
+        name=fields["NodeName"],
+        state=state,
+        flags=flags,
+        reason="\n".join(reason),
+        reason_user=marked["user"] if marked else None,
+        reason_time=epoch(marked["time"]) if marked else None,
+        boot_time=epoch(fields.get("BootTime", "")),
+        slurmd_start_time=epoch(fields.get("SlurmdStartTime", "")),
+        features=_listed(fields.get("AvailableFeatures", "")),
+        active_features=_listed(fields.get("ActiveFeatures", "")),
+        partitions=_listed(fields.get("Partitions", "")),
+        gres=_some(fields.get("Gres")) or "",
+        cpus=_whole(fields.get("CPUTot")),
+        cpus_used=_whole(fields.get("CPUAlloc")),
+        comment=_some(fields.get("Comment")),
+        extra=_some(fields.get("Extra")),
+        address=_some(fields.get("NodeAddr")),
+        hostname=_some(fields.get("NodeHostName")),
+        instance_id=_some(fields.get("InstanceId")),
+        instance_type=_some(fields.get("InstanceType")),
+        version=_some(fields.get("Version")),
+    )
+
+
+# The first key of the lines that we read. A job name may hold line breaks, and so a false line, but it
+# can only add one: where two begin alike, the record is refused.
+_JOB_LINES = (
+    "UserId", "JobState", "Requeue", "DerivedExitCode", "SubmitTime", "StartTime", "Partition", "NodeList", "BatchHost",
+    "WorkDir", "StdErr", "StdOut",
+)  # fmt: skip
+_USER = re.compile(r"UserId=(?P<user>\S*)\((?P<uid>\d+)\) GroupId=\S*\((?P<gid>\d+)\)")
+
+
+def jobs_of_text(text: str) -> Iterator[SlurmJob]:
+    """``scontrol -d show job``. Raises Unknown for a record that could be read two ways."""
+    for block in re.split(r"\n\n(?=JobId=)", text.strip("\n")):
+        if block.startswith("JobId="):
+            yield _job_of_block(block)
+
+
+def _job_of_block(block: str) -> SlurmJob:
+    first, *lines = block.split("\n")
+    head = first.partition(" JobName=")
+    ids = dict(word.partition("=")[::2] for word in head[0].split())
+    rows: dict[str, str] = {}
+    for line in lines:
+        key = line.strip().partition("=")[0].partition(" ")[0]
+        if key in _JOB_LINES and line.startswith("   "):
+            if key in rows:
+                raise Unknown(f"job {ids['JobId']} has a name or path with line breaks that imitates {key}=; not read")
+            rows[key] = line[3:]
+    user = _USER.match(rows.get("UserId", ""))
+    if not user:
+        raise Unknown(f"job {ids['JobId']}: scontrol printed no UserId= line")
+    words = {
+        key: value for row in ("JobState", "Requeue", "SubmitTime", "StartTime") for key, value in _words(rows, row)
+    }
+    code, signal = _exit_of_text(words.get("ExitCode", ""))
+    derived, derived_signal = _exit_of_text(rows.get("DerivedExitCode", "").partition("=")[2])
+    return SlurmJob(
+        id=int(ids["JobId"]),
+        name=head[2],
+        user=user["user"],
+        uid=int(user["uid"]),
+        gid=int(user["gid"]),
+        state=words.get("JobState", "UNKNOWN"),
+        exit_code=code,
+        exit_signal=signal,
+        derived_code=derived,
+        derived_signal=derived_signal,
+        reason=words.get("Reason", ""),
+        nodes=_rest(rows, "NodeList") or "",
+        partition=dict(_words(rows, "Partition")).get("Partition", ""),
+        batch_host=_rest(rows, "BatchHost"),
+        stdout=_rest(rows, "StdOut"),
+        stderr=_rest(rows, "StdErr") or _rest(rows, "StdOut"),
+        work_dir=_rest(rows, "WorkDir"),
+        submit_time=epoch(words.get("SubmitTime", "")),
+        start_time=epoch(words.get("StartTime", "")),
+        end_time=epoch(words.get("EndTime", "")),
+        restarts=_whole(words.get("Restarts")),
+        array_job=_whole(ids.get("ArrayJobId")),
+        array_task=_whole(ids.get("ArrayTaskId")),
+        source="scontrol",
+    )
+
+
+def _words(rows: dict[str, str], row: str) -> Iterator[tuple[str, str]]:
+    for word in rows.get(row, "").split():
+        key, _, value = word.partition("=")
+        yield key, value
+
+
+def _rest(rows: dict[str, str], row: str) -> str | None:
+    return _some(rows.get(row, "").partition("=")[2])
+
+
+def _exit_of_text(text: str) -> tuple[int | None, int | None]:
+    code, _, signal = text.partition(":")
+    return _whole(code), _whole(signal)
+
+
+def queue_of_text(text: str) -> Iterator[Queued]:
+    for line in text.splitlines():
+        words = line.split("|", 9)
+        if len(words) == 10 and words[0].isdecimal():
+            yield Queued(
+                id=int(words[0]),
+                state=words[1],
+                user=words[2],
+                uid=int(words[3]),
+                partition=words[4],
+                node_count=_whole(words[5]),
+                start_time=epoch(words[6]),
+                end_time=epoch(words[7]),
+                nodes=_some(words[8]) or "",
+                reason=words[9],
+            )
+
+
+def jobs_of_sacct(text: str) -> Iterator[SlurmJob]:
+    """Rows of ``sacct``; a line that does not begin one belongs to the name before it."""
+    names = SACCT_FIELDS.split(",")
+    for line in text.splitlines():
+        words = line.split(SACCT_MARK, len(names) - 1)
+        if len(words) != len(names) or not words[0].isdecimal():
+            continue
+        row = dict(zip(names, words, strict=True))
+        code, signal = _exit_of_text(row["ExitCode"])
+        derived, derived_signal = _exit_of_text(row["DerivedExitCode"])
+        state, _, by = row["State"].partition(" by ")
+        yield SlurmJob(
+            id=int(row["JobIDRaw"]),
+            name=row["JobName"],
+            user=row["User"],
+            uid=int(row["UID"]),
+            gid=_whole(row["GID"]),
+            state=state,
+            exit_code=code,
+            exit_signal=signal,
+            derived_code=derived,
+            derived_signal=derived_signal,
+            reason=row["Reason"],
+            nodes="" if row["NodeList"] == "None assigned" else row["NodeList"],
+            partition=row["Partition"],
+            work_dir=_some(row["WorkDir"]),
+            submit_time=epoch(row["Submit"]),
+            start_time=epoch(row["Start"]),
+            end_time=epoch(row["End"]),
+            cancelled_by=_whole(by),
+            source="sacct",
+        )
+
+
+def config_of_text(text: str) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for line in text.splitlines():
+        key, mark, value = line.partition(" = ")
+        if mark:
+            key = re.sub(r"\[\d+\]$", "", key.strip()).lower()
+            found[key] = (*found.get(key, ()), value.strip())
+    return found
+
+
+_PING = re.compile(r"Slurmctld\((?P<role>[^)]*)\) at (?P<host>\S+) is (?P<state>UP|DOWN)")
+
+
+def controllers_of_text(text: str) -> Iterator[Controller]:
+    for found in _PING.finditer(text):
+        yield Controller(found["host"], found["role"], found["state"] == "UP")
+
+
+# one job
+
+
+def _from_controller(host: Host, job_id: str) -> SlurmJob | None:
+    asked = host.run("scontrol_job_json", job_id)
+    read = jobs_of_json
+    if asked.status != 0 and _has_no_json(asked):
+        asked = host.run("scontrol_job", job_id)
+        read = jobs_of_text
+    if asked.status != 0:
+        if "invalid job id" in (asked.err + asked.out).lower():
+            return None
+        raise Unknown(trouble(f"scontrol show job {job_id}", asked))
+    return _wanted(tuple(read(asked.out)), job_id)
+
+
+def _from_accounting(host: Host, job_id: str) -> SlurmJob | None:
+    """None when it knows no such job, or when there is no accounting that could."""
+    asked = host.run("sacct", job_id)
+    if asked.status != 0:
+        if "storage is disabled" in asked.err + asked.out:
+            return None
+        raise Unknown(trouble("sacct", asked))
+    return _wanted(tuple(jobs_of_sacct(asked.out)), job_id)
+
+
+def _wanted(found: tuple[SlurmJob, ...], job_id: str) -> SlurmJob | None:
+    """An array's id shows all its tasks: the one with that very id, else the only one or the first."""
+    number, _, task = job_id.partition("_")
+    for one in found:
+        if (task and str(one.array_task) == task) or (not task and one.id == int(number)):
+            return one
+    return found[0] if found else None
+
+
+def _joined(live: SlurmJob, kept: SlurmJob) -> SlurmJob:
+    """The controller is never behind the accounting; who cancelled a job, it does not say."""
+    if live.derived_code is None:
+        live = replace(live, derived_code=kept.derived_code, derived_signal=kept.derived_signal)
+    return replace(live, cancelled_by=kept.cancelled_by, source="scontrol and sacct")
