@@ -30,7 +30,8 @@ STEP = ("node.memlock", "node.shm", "node.efa")
 HOOKS = {"prolog": PROLOG, "epilog": EPILOG, "health": HEALTH}
 
 LIMIT = 5.0  # seconds, the script's own default
-RESERVE = 1.0  # seconds of the limit kept for the records and the copy to the shared folder
+RESERVE = 1.5  # seconds of the limit kept for the records, the gate's cap and the copy
+COPY = 1.0  # seconds for the copy to the shared folder; when it hangs, every job pays this
 HOUR = 3600.0
 _OPTIONS = ("root", "results", "policy", "limit")
 
@@ -103,7 +104,7 @@ def hook(name: str, words: list[str], env: Mapping[str, str]) -> str:
     gated = _gated(name, results, policy, results_folder, node)
     _keep(writer, records.end_line(results, gated=[one.rule.id for one in gated], **_cost(began)))
     if writer.part:
-        _finish(writer, policy, results_folder, limit - (time.monotonic() - began) - 0.2)
+        _finish(writer, policy, results_folder, min(COPY, limit - (time.monotonic() - began) - 0.2))
     return DRAIN if gated else OK
 
 
@@ -159,7 +160,7 @@ def _gated(name: str, results: list[Result], policy: Policy, results_folder: str
     gated = [one for one in named if one.rule.gateable]
     if gated and policy.results_shared and policy.gate_per_hour:
         answer = records.in_child(
-            lambda: 0 if _may_gate(policy, node) else 1, RESERVE, f"{results_folder}/locks", "gate"
+            lambda: 0 if _may_gate(policy, node) else 1, COPY / 2, f"{results_folder}/locks", "gate"
         )
         if answer != 0:
             why = (

@@ -1,0 +1,52 @@
+"""File systems that fail: a full one, and one on which every write hangs in the kernel."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+def _do(*argv: str, why: str) -> None:
+    done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        pytest.skip(f"{why}: {' '.join(argv)}: {done.stderr.strip()}")
+
+
+@contextmanager
+def full(folder: Path) -> Iterator[None]:
+    """A tmpfs without a free byte."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _do("mount", "-t", "tmpfs", "-o", "size=64k,mode=0755", "hpslurm-test", str(folder), why="may not mount here")
+    try:
+        with open(folder / "filler", "wb", buffering=0) as file:
+            try:
+                while file.write(b"\0" * 4096):
+                    pass
+            except OSError:
+                pass
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@contextmanager
+def frozen(folder: Path) -> Iterator[None]:
+    """A frozen ext4: who writes there waits in state D, and SIGKILL does not reach him."""
+    folder.mkdir(parents=True, exist_ok=True)
+    image = folder.parent / f"{folder.name}.img"
+    with open(image, "wb") as file:
+        file.truncate(16 << 20)
+    _do("mkfs.ext4", "-q", "-F", str(image), why="no ext4 here")
+    _do("mount", "-o", "loop", str(image), str(folder), why="may not mount here")
+    try:
+        _do("fsfreeze", "--freeze", str(folder), why="may not freeze here")
+        try:
+            yield
+        finally:
+            subprocess.run(["fsfreeze", "--unfreeze", str(folder)], check=True)
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
