@@ -7,7 +7,8 @@ look from the controller all speak the same language, on screen and on disk.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from hpslurm.values import dataclass, field
 
 P0 = "P0"  # blocks training
 P1 = "P1"  # degraded

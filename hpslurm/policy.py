@@ -12,12 +12,12 @@ import stat
 import sys
 import time
 import zlib
-from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
 from hpslurm.finding import Finding
 from hpslurm.text import clean
+from hpslurm.values import dataclass, fields, replace
 
 PATH = "/etc/hpslurm/policy.toml"
 LARGEST = 1 << 20  # bytes; a policy is a page or two

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Protocol
 
 from hpslurm.finding import Finding
 from hpslurm.policy import Policy
 from hpslurm.text import clean
+from hpslurm.values import dataclass, fields, is_dataclass
 
 PASS = "pass"
 FAIL = "fail"

@@ -16,7 +16,6 @@ import signal
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hpslurm import __version__
@@ -24,6 +23,7 @@ from hpslurm.finding import PRIORITIES, STEPS, Evidence, Finding, Rule, Suggesti
 from hpslurm.policy import Policy
 from hpslurm.probe import FAIL, PASS, SKIP, UNKNOWN, Result
 from hpslurm.text import clean
+from hpslurm.values import asdict, dataclass, field
 
 SCHEMA = 1
 LARGEST = 16 << 20  # bytes of one record that a reader takes

@@ -18,7 +18,8 @@ from hpslurm import hooks
 JOB = {"SLURM_JOB_ID": "77", "SLURM_JOB_GID": str(os.getgid()), "SLURMD_NODENAME": "n1", "SLURM_JOB_PARTITION": "gpu"}
 HEAVY = [
     *("click", "boto3", "botocore", "psutil", "pyslurm", "rich", "ClusterShell", "jinja2"),
-    *("logging", "asyncio", "concurrent.futures", "subprocess", "hashlib", "shutil", "argparse", "importlib.resources"),
+    *("dataclasses", "inspect", "logging", "asyncio", "concurrent.futures", "subprocess"),
+    *("hashlib", "shutil", "argparse", "importlib.resources"),
 ]
 Write = Callable[..., Path]
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm import suggest
 from hpslurm.finding import CONFIGURE, LOOK, P0, Evidence, Finding, Rule, Suggestion
@@ -18,6 +17,7 @@ from hpslurm.node import instance
 from hpslurm.policy import Policy
 from hpslurm.probe import Skip, Unknown
 from hpslurm.sources.host import Host, error_of
+from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 6"
 MISSING = Rule("efa-missing", P0, "EFA devices missing", SECTION, cause="efa_device_missing", gateable=True)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import re
 import sys
-from dataclasses import dataclass
 from functools import cache
 
 from hpslurm.probe import Unknown
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass
 
 DMI = "/sys/devices/virtual/dmi/id"
 RESOURCE_CONFIG = "/opt/ml/config/resource_config.json"

@@ -9,12 +9,12 @@ looks at itself.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm.finding import CONFIGURE, LOOK, P0, P1, Evidence, Finding, Rule, Suggestion
 from hpslurm.policy import Policy
 from hpslurm.probe import Unknown
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass
 
 KERNEL_DEFAULT = 8 << 20  # bytes; 64 KiB before Linux 5.16
 TINY = Rule("memlock-default", P0, "Locked memory at the kernel's default", "debugging-guide.md § 17")

@@ -8,11 +8,11 @@ data loaders their batches. On a small or full one a rank stops with SIGBUS or
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm.finding import CONFIGURE, LOOK, P0, P1, Evidence, Finding, Rule, Suggestion
 from hpslurm.policy import Policy
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass
 
 SHM = "/dev/shm"
 SECTION = "debugging-guide.md § 17"

@@ -15,10 +15,10 @@ import select
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from hpslurm.probe import Unknown
 from hpslurm.text import clean
+from hpslurm.values import dataclass
 
 MOST_BYTES = 1 << 20  # of one file, and of one program's output
 

@@ -119,7 +119,9 @@ def test_the_job_runs_and_the_node_stays_idle(make_lab: Callable[..., Lab], case
 
 
 def test_two_hundred_hooks_at_once(make_lab: Callable[..., Lab]) -> None:
-    lab = make_lab(nodes=4, hooks=HOOKS, conf=CONF, node_options="CPUs=64 RealMemory=500")
+    # two cores run this whole cluster: without a longer MessageTimeout Slurm itself gives up on RPCs
+    conf = f"{CONF}MessageTimeout=60\n"
+    lab = make_lab(nodes=4, hooks=HOOKS, conf=conf, node_options="CPUs=64 RealMemory=500")
     jobs = lab.submit("--array=1-200", "-n1", "--output=/dev/null", "--wrap=true")
     end = time.monotonic() + 120
     while lab.run("squeue", "-h", "-j", jobs).stdout.strip():

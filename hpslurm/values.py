@@ -1,0 +1,126 @@
+"""Frozen value classes for everything that hooks import: the words of ``dataclasses``, light.
+
+The standard module imports inspect, ast, dis and tokenize, and compiles several methods
+for each class. Measured on CPython 3.11, that was 20 of the 50 ms that a prolog took.
+Only what we use is here: ``@dataclass(frozen=True)``, defaults, ``field``, ``fields``,
+``replace``, ``asdict``. Type checkers see the standard module.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+else:
+    _NONE = object()
+
+    class Field:
+        """One field; ``name`` is set by ``dataclass``."""
+
+        __slots__ = ("default", "default_factory", "name")
+
+        def __init__(self, default=_NONE, default_factory=None):
+            self.name = ""
+            self.default = default
+            self.default_factory = default_factory
+
+    def field(*, default=_NONE, default_factory=None):
+        """A field with a default, or with a function that makes one."""
+        return Field(default, default_factory)
+
+    def dataclass(*, frozen):
+        """Turn a class with annotations into a frozen value class. ``frozen`` must be True."""
+        if frozen is not True:
+            raise TypeError("values are frozen")
+        return _made
+
+    def _made(cls):
+        found = {}
+        for base in cls.__mro__[:0:-1]:
+            found.update(getattr(base, "__value_fields__", {}))
+        for name, kind in cls.__annotations__.items():
+            if "ClassVar" in str(kind):
+                continue
+            default = cls.__dict__.get(name, _NONE)
+            one = default if isinstance(default, Field) else Field(default)
+            one.name = name
+            found[name] = one
+            if one.default is not _NONE:
+                setattr(cls, name, one.default)
+            elif name in cls.__dict__:
+                delattr(cls, name)
+        cls.__value_fields__ = found
+        cls.__match_args__ = tuple(found)
+        for method in (__init__, __repr__, __eq__, __hash__, __setattr__, __delattr__):
+            if method.__name__ not in cls.__dict__ or method is __hash__:
+                setattr(cls, method.__name__, method)
+        return cls
+
+    def __init__(self, *args, **kwargs):
+        known = self.__value_fields__
+        if len(args) > len(known):
+            raise TypeError(f"{type(self).__name__} takes {len(known)} values, {len(args)} given")
+        values = dict(zip(known, args, strict=False))
+        for name, value in kwargs.items():
+            if name not in known or name in values:
+                raise TypeError(f"{type(self).__name__}: unexpected or repeated {name!r}")
+            values[name] = value
+        own = self.__dict__
+        for name, one in known.items():
+            if name in values:
+                own[name] = values[name]
+            elif one.default is not _NONE:
+                own[name] = one.default
+            elif one.default_factory is not None:
+                own[name] = one.default_factory()
+            else:
+                raise TypeError(f"{type(self).__name__} needs {name!r}")
+        after = getattr(self, "__post_init__", None)
+        if after is not None:
+            after()
+
+    def _values(self):
+        return tuple(self.__dict__[name] for name in self.__value_fields__)
+
+    def __repr__(self):
+        inside = ", ".join(f"{name}={self.__dict__[name]!r}" for name in self.__value_fields__)
+        return f"{type(self).__qualname__}({inside})"
+
+    def __eq__(self, other):
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        return _values(self) == _values(other)
+
+    def __hash__(self):
+        return hash(_values(self))
+
+    def __setattr__(self, name, value):
+        raise AttributeError(f"{type(self).__name__} is frozen, {name!r} cannot be set")
+
+    def __delattr__(self, name):
+        raise AttributeError(f"{type(self).__name__} is frozen, {name!r} cannot be deleted")
+
+    def is_dataclass(value):
+        """True for a value class or one of its values."""
+        return hasattr(value, "__value_fields__")
+
+    def fields(value):
+        """The fields, in order; each has ``name``, ``default`` and ``default_factory``."""
+        return tuple(value.__value_fields__.values())
+
+    def replace(value, **changes):
+        """A copy with some values changed."""
+        return type(value)(**{**dict(zip(value.__value_fields__, _values(value), strict=True)), **changes})
+
+    def asdict(value):
+        """The value as plain dictionaries, lists and tuples, all the way down."""
+        if is_dataclass(value):
+            return {name: asdict(value.__dict__[name]) for name in value.__value_fields__}
+        if isinstance(value, (list, tuple)):
+            return type(value)(asdict(item) for item in value)
+        if isinstance(value, dict):
+            return {key: asdict(item) for key, item in value.items()}
+        return value
+
+
+__all__ = ["asdict", "dataclass", "field", "fields", "is_dataclass", "replace"]
