@@ -48,6 +48,7 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sinfo", "scontrol")
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 UNLIMITED = -1
 HOOKS = {"prolog": "Prolog", "epilog": "Epilog", "taskprolog": "TaskProlog", "healthcheck": "HealthCheckProgram"}
+HOOK_KEYS = set(HOOKS.values())
 CLONE_NEWUTS = 0x04000000
 
 
@@ -131,6 +132,13 @@ class Lab:
     def results(self, node: str) -> str:
         """Where the hooks of a node leave their records."""
         return self.path("results", node)
+
+    def put(self, node: str, path: str, text: str, mode: int = 0o644) -> str:
+        """Write a file of the node's saved machine, such as ``commands/df.txt``; returns its full path."""
+        machine.put(self.host(node), path.lstrip("/"), text)
+        full = os.path.join(self.host(node), path.lstrip("/"))
+        os.chmod(full, mode)
+        return full
 
     def log(self, name: str) -> str:
         """The log so far of ``slurmctld``, ``munged``, a node (slurmd's), or a file below log/."""
@@ -332,8 +340,7 @@ class Lab:
         return path
 
     def _write_files(self) -> None:
-        hook_lines = [self._install_hook(name) for name in self.hooks]
-        self._write(self.conf, self._slurm_conf(hook_lines))
+        self._write(self.conf, self._slurm_conf(self._hook_lines() if self.hooks else []))
         # Without these files the daemons would take the machine's own plugin stack and look for cgroups.
         # Old releases cannot say "disabled"; with v1 named they do not search for a usable v2.
         plugin = "disabled" if slurm_version() >= (23, 11) else "cgroup/v1"
@@ -409,6 +416,14 @@ class Lab:
         devices = self.path("dev", f"nvidia[0-{self.gpus - 1}]" if self.gpus > 1 else "nvidia0")
         self._write(self.path("etc", "gres.conf"), f"AutoDetect=off\nName=gpu Type={self.gpu_type} File={devices}\n")
 
+    def _hook_lines(self) -> list[str]:
+        """What slurm.conf.example says, with the lab's copies of the scripts."""
+        example = _text(os.path.join(CHECKOUT, "slurm.conf.example")).splitlines()
+        rest = [
+            line for line in example if "=" in line and line[0] not in "# " and line.partition("=")[0] not in HOOK_KEYS
+        ]
+        return rest + [self._install_hook(name) for name in self.hooks]
+
     def _install_hook(self, name: str) -> str:
         """Copy a hook script as an admin would, with the assignments at its top edited; returns its slurm.conf line."""
         settings = {
@@ -480,7 +495,7 @@ class Lab:
 
         pid = self._start("slurmd", "-D", "-N", node, "-f", self.conf, key=f"slurmd.{node}", prepare=lower)
         if os.path.isdir(self.host(node)):
-            machine.show_process(self.host(node), pid, limit)
+            machine.show_slurmd(self.host(node), pid, limit)
 
     def _all_registered(self) -> bool:
         text = self.run("sinfo", "-h", "-N", "-n", ",".join(self.started), "-o", "%N %T").stdout

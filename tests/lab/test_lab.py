@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -122,6 +123,20 @@ def test_a_saved_machine_is_a_healthy_p5_unless_told_otherwise(make_lab):
     assert ("p5.48xlarge", "i-0123456789abc0000") == (instance.instance_type(one), instance.instance_id(one))
     assert [] == list(efa.judge(efa.collect(one), Policy())) + list(shm.judge(shm.collect(one), Policy()))
     assert [efa.MISSING] == [finding.rule for finding in efa.judge(efa.collect(two), Policy())]
+
+
+def test_installed_hooks_leave_a_record_of_each_node_s_own_machine(make_lab):
+    lab = make_lab(nodes=2, hooks=("prolog", "epilog"), machines={"n2": {"efa": 16}})
+    job = lab.submit("-N2", "--wrap", "true")
+    assert "COMPLETED" == lab.wait_for_job(job)["JobState"]
+    found = {node: findings(f"{lab.results(node)}/jobs/{job}/{node}.prolog.jsonl") for node in ("n1", "n2")}
+    assert {"n1": [], "n2": ["efa-missing"]} == found, lab.log("hooks.log")
+    assert "MEMLOCK" in lab.run("scontrol", "show", "config").stdout  # the other lines of slurm.conf.example
+
+
+def findings(record: str) -> list[str]:
+    lines = [json.loads(line) for line in open(record)]
+    return [line["rule"] for line in lines if line["type"] == "finding"]
 
 
 def test_fake_gpus_reach_the_job(make_lab):
