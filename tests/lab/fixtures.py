@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
+from functools import cache
 
 import pytest
 
+from tests.lab import guard
 from tests.lab.lab import Lab, LabError, missing_programs, new_folder
 
 
+@cache
 def why_not() -> str:
     """Why no Slurm lab can be started here; empty where it can."""
     if os.geteuid() != 0:
         return "needs real Slurm daemons, so root: run `sudo make test`"
     if missing := missing_programs():
         return f"needs real Slurm daemons, not installed: {', '.join(missing)} (`make test` as root installs them)"
+    if guard.signs():
+        time.sleep(1)  # a test of the guard itself, in another process, shows a foreign daemon for a moment
+        if found := guard.signs():
+            return guard.refusal(found)
     return ""
 
 
