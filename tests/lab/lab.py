@@ -60,13 +60,18 @@ def missing_programs() -> list[str]:
     return [name for name in PROGRAMS if not shutil.which(name, path=SYSTEM_PATH)]
 
 
-def new_folder(base: str = BASE) -> str:
-    """An empty folder for one lab, with a short path. Raises LabError where another user owns ``base``."""
-    os.makedirs(base, mode=0o755, exist_ok=True)
-    about = os.lstat(base)
-    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid():
-        raise LabError(f"{base} belongs to another user: move it away")
-    folder = tempfile.mkdtemp(prefix="", dir=base)
+def base_folder() -> str:
+    """Make sure of the folder for all labs. Raises LabError where it belongs to another user."""
+    os.makedirs(BASE, mode=0o755, exist_ok=True)
+    about = os.lstat(BASE)
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o022:
+        raise LabError(f"{BASE} is no folder that only this user may write: move it away")
+    return BASE
+
+
+def new_folder() -> str:
+    """An empty folder for one lab, with a short path. Raises LabError as ``base_folder`` does."""
+    folder = tempfile.mkdtemp(prefix="", dir=base_folder())
     os.chmod(folder, 0o755)  # jobs of other users run below it
     return folder
 
@@ -621,8 +626,7 @@ def _is_free(port: int) -> bool:
 
 @contextlib.contextmanager
 def _one_at_a_time() -> Iterator[None]:
-    os.makedirs(BASE, mode=0o755, exist_ok=True)
-    with open(os.path.join(BASE, "up.lock"), "w") as file:
+    with open(os.path.join(base_folder(), "up.lock"), "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -1,0 +1,35 @@
+# make demo   the main job on a real Slurm of four nodes, on this machine (root)
+# make test   lint and all tests; without root those that start no Slurm daemon
+# make lint   ruff and mypy
+# make bench  figures that take long or need a quiet machine
+# make venv   only the set-up: .venv, and Slurm from apt where we are root
+#
+# Each does its own set-up. Apart from apt packages nothing is written outside this checkout and
+# /tmp/hpslurm-<uid>. Another Python: make test PYTHON=python3.12
+
+PYTHON ?= python3
+BIN = .venv/bin
+export TMPDIR := /tmp/hpslurm-$(shell id -u)
+
+.PHONY: demo test lint bench venv clean
+
+demo:
+	@$(PYTHON) tests/lab/prepare.py --daemons
+	@$(BIN)/python tests/lab/demo.py
+
+test: lint
+	@$(BIN)/python -m pytest -rs $(PYTEST_ARGS)
+
+lint: venv
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy --no-error-summary
+
+bench: venv
+	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
+
+venv:
+	@$(PYTHON) tests/lab/prepare.py
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
