@@ -19,13 +19,13 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 
-if sys.version_info < (3, 10):
+if sys.version_info < (3, 10):  # noqa: UP036 - whatever python3 is
     sys.exit(f"Python 3.10 or later is needed, {sys.executable} is {sys.version.split()[0]}: PYTHON=... make test")
 
 CHECKOUT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path[0] = CHECKOUT
 
-from tests.lab import guard, lab
+from tests.lab import guard, lab  # noqa: E402
 
 VENV = os.path.join(CHECKOUT, ".venv")
 BUILD = os.path.join(CHECKOUT, "build")
