@@ -48,6 +48,7 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sinfo", "scontrol")
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 UNLIMITED = -1
 HOOKS = {"prolog": "Prolog", "epilog": "Epilog", "taskprolog": "TaskProlog", "healthcheck": "HealthCheckProgram"}
+SHARED = 'results_shared = "@LAB@/shared"\n'
 HOOK_KEYS = set(HOOKS.values())
 CLONE_NEWUTS = 0x04000000
 
@@ -82,7 +83,8 @@ class Lab:
     ``conf`` is lines of slurm.conf: a key there replaces ours, and may be given several times.
     ``start`` starts only the first so many nodes: 10,000 configured nodes cost little.
     ``hooks`` installs the project's own scripts, such as ``("prolog", "epilog")``, with
-    ``settings`` put in place of the assignments at their top.
+    ``settings`` put in place of the assignments at their top. ``policy`` is the text of the
+    policy file that they get. In all these texts ``@LAB@`` is the lab's folder.
     """
 
     def __init__(
@@ -170,7 +172,7 @@ class Lab:
             raise LabError(f"not installed: {', '.join(missing)} (make demo installs them)")
         if os.path.isdir(self.folder) and os.listdir(self.folder):
             raise LabError(f"{self.folder} is not empty: take another folder, or stop the lab in it (down)")
-        for name in ("etc", "run", "log", "spool", "state", "dev", "hosts", "results", "work"):
+        for name in ("etc", "run", "log", "spool", "state", "dev", "hosts", "results", "shared", "work"):
             os.makedirs(self.path(name), mode=0o755, exist_ok=True)
         os.chmod(self.folder, 0o755)
         os.chmod(self.path("work"), 0o1777)
@@ -264,7 +266,7 @@ class Lab:
             text=True,
             errors="replace",
             timeout=seconds,
-            preexec_fn=_call_us_localhost if self.own_name else None,
+            preexec_fn=call_us_localhost if self.own_name else None,
             **({} if user is None else {"user": user, "group": user, "extra_groups": ()}),
         )
         if check and done.returncode:
@@ -344,6 +346,9 @@ class Lab:
         os.chmod(path, mode)
         return path
 
+    def _filled(self, text: str) -> str:
+        return text.replace("@LAB@", self.folder)
+
     def _write_files(self) -> None:
         self._write(self.conf, self._slurm_conf(self._hook_lines() if self.hooks else []))
         # Without these files the daemons would take the machine's own plugin stack and look for cgroups.
@@ -351,7 +356,7 @@ class Lab:
         plugin = "disabled" if slurm_version() >= (23, 11) else "cgroup/v1"
         self._write(self.path("etc", "cgroup.conf"), f"CgroupPlugin={plugin}\n")
         self._write(self.path("etc", "plugstack.conf"), "# none\n")
-        self._write(self.path("policy.toml"), self.policy)
+        self._write(self.path("policy.toml"), self._filled(self.policy))
         self._write_gpus()
         for number, node in enumerate(self.started):
             words = {"instance_id": f"i-0123456789abc{number:04x}", **self.machines.get(node, {})}
@@ -391,7 +396,7 @@ class Lab:
         }
         if self.gpus:
             ours["GresTypes"] = "gpu"
-        extra = [*hook_lines, *self.conf_lines.splitlines()]
+        extra = [*hook_lines, *self._filled(self.conf_lines).splitlines()]
         taken = {line.partition("=")[0].strip().lower() for line in extra if "=" in line}
         lines = [f"{key}={value}" for key, value in ours.items() if key.lower() not in taken] + extra
         if "nodename" not in taken:
@@ -440,7 +445,8 @@ class Lab:
         }
         text = _text(os.path.join(CHECKOUT, f"{name}.d", "hpslurm.sh"))
         for key, value in settings.items():
-            text = re.sub(rf"^{key}=.*$", lambda _, key=key, value=value: f"{key}={value}", text, flags=re.M)
+            line = f"{key}={self._filled(value)}"
+            text = re.sub(rf"^{key}=.*$", lambda _, line=line: line, text, flags=re.M)
         path = self._write(self.path("etc", f"{name}.d", "hpslurm.sh"), text, 0o755)
         return f"{HOOKS[name]}={path}"
 
@@ -449,7 +455,7 @@ class Lab:
     def _start(self, program: str, *words: str, key: str = "", prepare: Callable[[], None] | None = None) -> int:
         def before_exec() -> None:
             if self.own_name:
-                _call_us_localhost()
+                call_us_localhost()
             if prepare:
                 prepare()
 
@@ -589,7 +595,7 @@ def _name_is_loopback() -> bool:
         return False
 
 
-def _call_us_localhost() -> None:
+def call_us_localhost() -> None:
     """Give this process, and what it starts, a host name of its own."""
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWUTS):
         raise OSError(ctypes.get_errno(), "no host name of its own for the lab (unshare)")
@@ -646,6 +652,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     up.add_argument("--efa", action="append", default=[], metavar="NODE=COUNT", help="EFA devices that came up")
     up.add_argument("--memlock", action="append", default=[], metavar="NODE=BYTES", help="slurmd's limit there")
     up.add_argument("--hooks", default="", metavar="prolog,epilog", help="install these hook scripts of the project")
+    up.add_argument("--shared", action="store_true", help="hooks copy their records to a shared folder")
     down = commands.add_parser("down", help="stop it and remove its folder")
     status = commands.add_parser("status", help="what runs, and the states of the nodes")
     execute = commands.add_parser("exec", help="run a command against it")
@@ -677,6 +684,7 @@ def _do(given: argparse.Namespace) -> int:
             memlock=_numbers(given.memlock),
             machines={node: {"efa": count} for node, count in _numbers(given.efa).items()},
             hooks=[name for name in given.hooks.split(",") if name],
+            policy=SHARED if given.shared else "",
         )
         lab.up()
         print(f"{len(lab.started)} nodes up in {time.monotonic() - began:.1f} s; SLURM_CONF={lab.conf}")
@@ -690,7 +698,7 @@ def _do(given: argparse.Namespace) -> int:
     elif given.command == "exec":
         words = given.words[1:] if given.words[:1] == ["--"] else given.words
         if lab.own_name:
-            _call_us_localhost()
+            call_us_localhost()
         os.execvpe(words[0], words, {**os.environ, **lab.environment()})
     elif given.command == "status":
         for name, one in lab.running.items():
