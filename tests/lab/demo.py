@@ -25,8 +25,8 @@ FOLDER = f"{BASE}/demo"
 BOLD, DIM, PLAIN = ("\033[1m", "\033[2m", "\033[0m") if sys.stdout.isatty() else ("", "", "")
 
 # Jobs as a user would write them, one task on each node. What fails in them needs no GPU.
-RUNS = """srun echo "step 100 loss 2.31\""""
-FAILS = """srun bash -c "echo NCCL WARN NET/OFI Request completed with error; exit 1\""""
+RUNS = 'srun echo "step 100 loss 2.31"'
+FAILS = 'srun bash -c "echo NCCL WARN NET/OFI Request completed with error; exit 1"'
 HANGS = "srun sleep 3600"
 
 
