@@ -50,6 +50,10 @@ class Policy:
     shm_min: int = 4 << 30  # bytes
     shm_used_max: float = 0.8  # share of the size
 
+    # diagnose: share of all nodes beyond which reboots and replacements are no longer suggested one by one
+    guard_share: float = 0.25
+    report_fresh: int = 86400  # seconds; a node whose newest record is older counts as not looked at
+
     partitions: tuple[str, ...] = ()  # hooks look only at these; empty: at all
     gate: tuple[str, ...] = ()  # rule ids for which the prolog may say drain; empty: none
     gate_per_hour: int = 4  # nodes, counted in results_shared; 0: no cap

@@ -1,0 +1,178 @@
+"""The guard: it comes last, and takes back suggestions that would do more harm than good.
+
+Reboots and replacements are for single bad workers. A controller or login node is never
+rebooted or replaced on our word; a node that HyperPod is handling is left alone; and when
+much of the cluster is out at once, one cause is likely, which replacing nodes one by one
+would not cure. What is left names its nodes, at most 25 a call, and the jobs on them.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from hpslurm import suggest
+from hpslurm.cluster import reasons
+from hpslurm.cluster.join import CONTROLLER, LOGIN, Member, Members
+from hpslurm.cluster.slurm_nodes import NO_RECOVERY, is_out
+from hpslurm.finding import LOOK, P1, REBOOT, REPLACE, Evidence, Finding, Rule, Suggestion
+from hpslurm.policy import Policy
+from hpslurm.probe import Result
+from hpslurm.render import fold_nodes
+
+ONE_CAUSE = Rule("cluster-one-cause", P1, "So much is out that one cause is likely", "operations.md § 8")
+MOST_IDS = 25  # of one BatchReboot- or BatchReplaceClusterNodes call; the same for a reason string
+FEWEST = 4  # nodes; below that, a share of the cluster says nothing
+MOST_JOBS = 10  # named in one suggestion
+ACTS = (REBOOT, REPLACE)
+
+
+def apply(results: Sequence[Result], members: Members, policy: Policy) -> list[Result]:
+    """The same results, with suggestions withdrawn, pinned to the nodes that they are for, or added to."""
+    by_name = {one.name: one for one in members.members}
+    findings = [finding for result in results for finding in result.findings if not finding.muted]
+    targets = {
+        one.subject
+        for one in findings
+        if any(item.step in ACTS for item in one.suggestions) and not _spared(by_name.get(one.subject))
+    }
+    workers = sum(one.role not in (CONTROLLER, LOGIN) for one in members.members) or 1
+    too_many = len(targets) >= FEWEST and len(targets) > policy.guard_share * workers
+    guarded = [replace(one, findings=_guarded(one.findings, by_name, members, too_many)) for one in results]
+    if too_many:
+        found = policy.mute(_one_cause(targets, workers, findings, policy))
+        guarded.append(Result("guard", "fail", findings=(found,)))
+    return guarded
+
+
+def _spared(member: Member | None) -> str:
+    """Why this node is not to be rebooted or replaced, or empty."""
+    if member is None:
+        return "not a node that Slurm lists"
+    if member.role in (CONTROLLER, LOGIN):
+        return f"{member.role} node"
+    return "HyperPod is handling it" if _handled(member) else ""
+
+
+def _handled(member: Member) -> bool:
+    node = member.slurm
+    return node is not None and is_out(node) and bool(reasons.action_of(node.reason))
+
+
+def _guarded(
+    findings: Iterable[Finding], by_name: dict[str, Member], members: Members, too_many: bool
+) -> tuple[Finding, ...]:
+    findings = tuple(findings)
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault((finding.rule.id, finding.muted), []).append(finding)
+    chosen = {
+        key: _suggestions(group, by_name, members, too_many) if any(one.subject for one in group) else None
+        for key, group in groups.items()
+    }
+    guarded = []
+    for finding in findings:
+        suggestions = chosen[finding.rule.id, finding.muted]
+        guarded.append(finding if suggestions is None else replace(finding, suggestions=suggestions[finding.subject]))
+    return tuple(guarded)
+
+
+def _suggestions(
+    group: list[Finding], by_name: dict[str, Member], members: Members, too_many: bool
+) -> dict[str, tuple[Suggestion, ...]]:
+    """What each node of one rule's findings is left with.
+
+    The findings of a rule are shown as one, with all its nodes filled in, so a suggestion
+    that is not for all of them names its nodes itself.
+    """
+    subjects = list(dict.fromkeys(finding.subject for finding in group))
+    wanted: dict[Suggestion, list[str]] = {}
+    for finding in group:
+        for item in finding.suggestions:
+            names = wanted.setdefault(item, [])
+            if finding.subject not in names:
+                names.append(finding.subject)
+    left: dict[str, list[Suggestion]] = {name: [] for name in subjects}
+    withdrawn: dict[str, list[str]] = {}
+    for item, names in wanted.items():
+        for_whom = []
+        for name in names:
+            why = _withdrawn(item, by_name.get(name), too_many, group[0].rule)
+            if not why:
+                for_whom.append(name)
+            elif item.step in ACTS:
+                withdrawn.setdefault(why, []).append(name)
+        if item.step in ACTS and item.command:
+            for put in _acts(item, for_whom, by_name, members):
+                _give(left, for_whom, put)
+        else:
+            _give(left, for_whom, item if len(for_whom) == len(subjects) else _pinned(item, for_whom))
+    for why, names in withdrawn.items():
+        note = Suggestion(LOOK, f"no reboot or replacement is suggested for {fold_nodes(names)}: {why}")
+        _give(left, names, note)
+    return {name: tuple(dict.fromkeys(items)) for name, items in left.items()}
+
+
+def _withdrawn(item: Suggestion, member: Member | None, too_many: bool, rule: Rule) -> str:
+    if member is not None and _handled(member) and item.step != LOOK and rule.id != NO_RECOVERY.id:
+        return "HyperPod is handling it"
+    if item.step not in ACTS:
+        return ""
+    return _spared(member) or ("this looks like one cause, do not act node by node" if too_many else "")
+
+
+def _give(left: dict[str, list[Suggestion]], names: Iterable[str], item: Suggestion) -> None:
+    for name in names:
+        left[name].append(item)
+
+
+def _pinned(item: Suggestion, names: Sequence[str]) -> Suggestion:
+    return replace(item, command=item.command.replace("{nodes}", shlex.quote(fold_nodes(names))))
+
+
+def _acts(item: Suggestion, names: Sequence[str], by_name: dict[str, Member], members: Members) -> Iterable[Suggestion]:
+    """The reason string, then the same through the API where the ids are known; 25 nodes each."""
+    for start in range(0, len(names), MOST_IDS):
+        some = names[start : start + MOST_IDS]
+        yield replace(_pinned(item, some), why=f"{item.why}{_jobs(some, by_name)}")
+        ids = [by_name[name].instance_id for name in some]
+        if (
+            members.cluster
+            and all(ids)
+            and (suggest.ACTION_REBOOT in item.command or suggest.ACTION_REPLACE in item.command)
+        ):
+            verb = "replace" if item.step == REPLACE else "reboot"
+            yield Suggestion(
+                item.step,
+                "the same through the API, which does not wait for jobs",
+                f"aws sagemaker batch-{verb}-cluster-nodes --cluster-name {shlex.quote(members.cluster)} "
+                f"--node-ids {' '.join(map(shlex.quote, ids))}",
+            )
+
+
+def _jobs(names: Sequence[str], by_name: dict[str, Member]) -> str:
+    """The jobs that would end with these nodes; Slurm's state FAIL waits for them."""
+    jobs = {job.id: job for name in names for job in by_name[name].jobs}
+    if not jobs:
+        return ""
+    told = ", ".join(f"{job.id} of {job.user}" for job in list(jobs.values())[:MOST_JOBS])
+    more = f" and {len(jobs) - MOST_JOBS} more" if len(jobs) > MOST_JOBS else ""
+    return f"; jobs there: {told}{more} (state=fail waits until they end)"
+
+
+def _one_cause(targets: set[str], workers: int, findings: Iterable[Finding], policy: Policy) -> Finding:
+    counts: dict[str, set[str]] = {}
+    for finding in findings:
+        if finding.subject in targets:
+            counts.setdefault(finding.rule.id, set()).add(finding.subject)
+    most = sorted(counts.items(), key=lambda pair: (-len(pair[1]), pair[0]))[:5]
+    return ONE_CAUSE.found(
+        f"{len(targets)} of {workers} nodes ask for a reboot or a replacement, {policy.guard_share:.0%} is the site's "
+        "limit: this looks like one cause, do not act node by node",
+        evidence=[Evidence(rule, f"{len(names)} nodes: {fold_nodes(names)}") for rule, names in most],
+        suggest=[
+            Suggestion(LOOK, "what they share: a switch, a subnet, a mount, an image, a change of configuration"),
+            Suggestion(LOOK, "what changed, and when", "sudo tail -n 100 /var/log/slurm/slurmctld.log"),
+        ],
+    )

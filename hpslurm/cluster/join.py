@@ -1,0 +1,107 @@
+"""The join: what Slurm, the nodes' own records and HyperPod say, node by node.
+
+``join`` is a pure function, called once; every judge of the cluster takes the ``Members``
+that it makes. What nobody asked for, or could not be asked, is empty or None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hpslurm.records import Record
+from hpslurm.sources.slurm import Queued, SlurmNode
+
+CONTROLLER = "controller"
+LOGIN = "login"
+WORKER = "worker"
+
+
+@dataclass(frozen=True)
+class Member:
+    """One node, by its Slurm name (or HyperPod's, where Slurm knows no such node).
+
+    ``record`` is the newest that was made by this very instance since its last boot;
+    ``dropped`` says why an older one was not taken. ``role`` is empty where nobody knows it.
+    """
+
+    name: str
+    slurm: SlurmNode | None = None
+    record: Record | None = None
+    dropped: str = ""
+    jobs: tuple[Queued, ...] = ()
+    role: str = ""
+    instance_id: str = ""
+    instance: Any = None  # what HyperPod says of the instance, where AWS was asked
+
+
+@dataclass(frozen=True)
+class Members:
+    """The cluster. ``now`` is seconds since the epoch; ``recovery`` is HyperPod's NodeRecovery, if known."""
+
+    members: tuple[Member, ...]
+    now: float
+    cluster: str = ""
+    recovery: str = ""
+
+    def named(self, name: str) -> Member | None:
+        return next((one for one in self.members if one.name == name), None)
+
+
+def join(
+    nodes: Iterable[SlurmNode],
+    now: float,
+    *,
+    queue: Iterable[Queued] = (),
+    records: Mapping[str, Record] | None = None,
+    roles: Mapping[str, str] | None = None,
+    instance_ids: Mapping[str, str] | None = None,
+    cluster: str = "",
+    recovery: str = "",
+) -> Members:
+    """Put together what belongs to one node. Names are Slurm's."""
+    on_node = jobs_by_node(queue)
+    members = []
+    for node in nodes:
+        instance_id = (instance_ids or {}).get(node.name) or node.instance_id or ""
+        record, dropped = _current((records or {}).get(node.name), node, instance_id)
+        members.append(
+            Member(
+                name=node.name,
+                slurm=node,
+                record=record,
+                dropped=dropped,
+                jobs=tuple(on_node.get(node.name, ())),
+                role=(roles or {}).get(node.name, ""),
+                instance_id=instance_id,
+            )
+        )
+    return Members(tuple(members), now, cluster, recovery)
+
+
+def jobs_by_node(queue: Iterable[Queued]) -> dict[str, list[Queued]]:
+    """Jobs that hold nodes, by node name."""
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+
+    found: dict[str, list[Queued]] = {}
+    for job in queue:
+        if not job.nodes:
+            continue
+        for name in NodeSet(job.nodes, resolver=RESOLVER_NOGROUP):
+            found.setdefault(name, []).append(job)
+    return found
+
+
+def _current(record: Record | None, node: SlurmNode, instance_id: str) -> tuple[Record | None, str]:
+    """The record if this machine made it since its last boot, else why not."""
+    if record is None:
+        return None, ""
+    made_by = str(record.run.get("instance") or "")
+    if made_by and instance_id and made_by != instance_id:
+        return None, f"its record is of {made_by}, which was replaced by {instance_id}"
+    made = record.run.get("time")
+    # boot_time is "now minus uptime" and wobbles by a second
+    if isinstance(made, (int, float)) and node.boot_time and made < node.boot_time - 2:
+        return None, "its record is from before its last boot"
+    return record, ""
