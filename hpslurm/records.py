@@ -318,15 +318,16 @@ class Record:
 
 def job_records(results: str, job: str) -> tuple[list[Record], list[str]]:
     """All nodes' records of a job, and what was refused or could not be read, in words."""
-    return _read_folder(f"{results}/jobs/{job}")
+    return read_folder(f"{results}/jobs/{job}")
 
 
 def node_records(results: str) -> tuple[list[Record], list[str]]:
     """The newest record of every node and hook."""
-    return _read_folder(f"{results}/nodes")
+    return read_folder(f"{results}/nodes")
 
 
-def _read_folder(folder: str) -> tuple[list[Record], list[str]]:
+def read_folder(folder: str) -> tuple[list[Record], list[str]]:
+    """Every ``<node>.<hook>.jsonl`` of a folder, and what was refused or could not be read, in words."""
     found, troubles = [], []
     try:
         names = sorted(os.listdir(folder))

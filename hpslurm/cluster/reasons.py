@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any
 
 from hpslurm import suggest
-from hpslurm.finding import DRAIN, REBOOT, REPLACE, Rule, Suggestion
+from hpslurm.finding import DRAIN, LOOK, REBOOT, REPLACE, Rule, Suggestion
 from hpslurm.sources.slurm import folded
 
 PATH = os.path.join(os.path.dirname(os.path.dirname(__file__)), "tables", "reasons.toml")
@@ -78,7 +78,8 @@ def _row(raw: dict[str, Any]) -> Row:
     rule = None if raw.get("state") else Rule(raw["id"], raw["priority"], raw["title"], raw["reference"])
     advice = tuple(suggestion(raw["id"], *words) for words in raw.get("advice", ()))
     if any(one.step in (REBOOT, REPLACE) for one in advice):
-        advice = (suggest.save_evidence(), *advice)
+        looks = sum(one.step == LOOK for one in advice)
+        advice = (*advice[:looks], suggest.save_evidence(), *advice[looks:])
     return Row(
         raw["id"],
         raw["by"],

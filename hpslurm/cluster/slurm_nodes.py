@@ -58,6 +58,7 @@ ADVICE: dict[str, tuple[Suggestion, ...]] = {
     DOWN.id: (LOOK_AT_NODE, LOOK_AT_SLURMD, RESUME),
     SILENT.id: (
         LOOK_AT_SLURMD,
+        suggest.save_evidence(),
         Suggestion(CONFIGURE, "slurmd is not running: start it", "clush -w {nodes} 'sudo systemctl restart slurmd'"),
         suggest.reboot("when the node does not answer at all"),
         suggest.replace("when a reboot did not bring it back"),
@@ -157,7 +158,7 @@ def _misspelt(node: SlurmNode, meant: str) -> Finding:
     act = suggest.reboot(why) if reboot else suggest.replace(why)
     return rule.found(
         f"reason {clean(repr(node.reason), 80)}, HyperPod acts on {meant!r} only",
-        evidence=[Evidence(f"scontrol show node {node.name}", f"{node.words}, reason {clean(repr(node.reason), 200)}")],
+        evidence=[evidence(node)],
         suggest=[LOOK_AT_NODE, suggest.save_evidence(), RESUME, act],
         subject=node.name,
     )

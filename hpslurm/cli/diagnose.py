@@ -1,0 +1,143 @@
+"""``hpslurm diagnose``: the whole cluster as Slurm sees it and as its nodes reported, in one look.
+
+It asks, joins and judges. Every command that it prints is for a person to run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+import click
+
+from hpslurm import policy, records
+from hpslurm.cluster import gather, guard
+from hpslurm.cluster.join import Members
+from hpslurm.finding import PRIORITIES
+from hpslurm.policy import Policy
+from hpslurm.probe import PASS, SKIP, UNKNOWN, Result
+from hpslurm.sources.host import Host
+
+SECONDS = 45.0  # for all programs together; each waits about 10 s for a controller that is down
+
+
+@click.command(
+    "diagnose",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done, 1 neither Slurm nor a record could be read, 2 wrong command line, "
+    "3 found something at or above --fail-on.",
+)
+@click.option(
+    "--node", "only", multiple=True, metavar="NODES", help="Only these, as in ip-10-1-0-[1-4]; may be repeated."
+)
+@click.option(
+    "--reports", multiple=True, type=click.Path(exists=True, file_okay=False), help="Also read records from here."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines, as hooks write them.")
+@click.option(
+    "--fail-on",
+    type=click.Choice([*PRIORITIES, "never"]),
+    default="never",
+    show_default=True,
+    help="Exit 3 from this priority upwards.",
+)
+@click.option("--strict", is_flag=True, help="Exit 3 also when something could not be checked.")
+@click.option("--policy", "policy_path", default=policy.PATH, show_default=True, help="Thresholds and mutes.")
+@click.option("--root", default="/", hidden=True)
+def command(
+    only: Sequence[str],
+    reports: Sequence[str],
+    as_json: bool,
+    fail_on: str,
+    strict: bool,
+    policy_path: str,
+    root: str,
+) -> int:
+    """Look at the whole cluster: which nodes are out, why, and what to type next.
+
+    \b
+    Examples:
+      sudo hpslurm diagnose
+      sudo hpslurm diagnose --node 'ip-10-1-0-[1-4]' --fail-on P1
+      sudo hpslurm diagnose --json | jq 'select(.type == "finding") | .id'
+    """
+    rules = policy.load(policy_path)
+    host = Host(root, seconds=SECONDS)
+    chosen = _chooser(only)
+    half = gather.look(host, rules, [*folders(rules, root), *reports], chosen)
+    host.end_all()
+    _refuse_unknown(only, half)
+    results = guard.apply(half.results, half.members, rules)
+    if as_json:
+        for line in records.lines(rules, os.environ, "diagnose", results):
+            click.echo(records.encode(line))
+    else:
+        for problem in rules.problems:
+            click.echo(f"[WARN] {problem}", err=True)
+        click.echo("\n".join(text(results, half.members)))
+    sys.stdout.flush()
+    if not half.readable:
+        click.echo("hpslurm diagnose: neither Slurm nor a node's record could be read", err=True)
+        return 1
+    return 3 if _failed(results, fail_on, strict) else 0
+
+
+def folders(rules: Policy, root: str) -> list[str]:
+    """Where records are: the shared folder if the site names one, and this machine's own."""
+    base = root.rstrip("/")
+    return [f"{base}{path}/nodes" for path in dict.fromkeys((rules.results_shared, rules.results)) if path]
+
+
+def _node_set(words: Sequence[str]) -> frozenset[str]:
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+
+    names: set[str] = set()
+    for word in words:
+        try:
+            names.update(NodeSet(word, resolver=RESOLVER_NOGROUP))
+        except Exception as error:
+            raise click.UsageError(f"--node {word!r} is no list of nodes: {error}") from None
+    return frozenset(names)
+
+
+def _chooser(only: Sequence[str]) -> Callable[[str], bool] | None:
+    return _node_set(only).__contains__ if only else None
+
+
+def _refuse_unknown(only: Sequence[str], half: gather.Half) -> None:
+    missing = sorted(_node_set(only) - half.names) if half.names else []
+    if missing:
+        from difflib import get_close_matches
+
+        close = get_close_matches(missing[0], half.names, n=1)
+        raise click.UsageError(f"Slurm has no node {missing[0]!r}." + (f" Did you mean {close[0]!r}?" if close else ""))
+
+
+def text(results: Sequence[Result], members: Members) -> list[str]:
+    """The report as people see it."""
+    from hpslurm import render
+
+    lines = []
+    for result in results:
+        if result.probe == "slurm_nodes" and result.facts:
+            counted = ", ".join(f"{number} {state}" for state, number in result.facts["states"].items())
+            name = f" of {members.cluster}" if members.cluster else ""
+            lines.append(
+                f"Slurm nodes{name}: {result.facts['nodes']} ({counted or 'none'}), from {result.facts['form']}"
+            )
+    folded = render.fold(finding for result in results for finding in result.findings)
+    lines += [line for one in folded for line in render.finding_lines(one)]
+    not_checked = [render.NotChecked(one.probe, one.note) for one in results if one.outcome == UNKNOWN]
+    not_checked += [
+        render.NotChecked(f"{one.probe}, in part,", one.note) for one in results if one.findings and one.note
+    ]
+    lines += render.not_checked_lines(not_checked)
+    lines += [f"{render.label('SKIP')} {one.probe}: {one.note}" for one in results if one.outcome == SKIP]
+    return [*lines, render.summary(folded, len(not_checked), sum(one.outcome == PASS for one in results))]
+
+
+def _failed(results: Sequence[Result], fail_on: str, strict: bool) -> bool:
+    from hpslurm.cli.check import worst
+
+    return worst(list(results), fail_on, strict)

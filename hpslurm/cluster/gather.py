@@ -1,0 +1,176 @@
+"""Slurm's half of ``diagnose``: ask everything once, judge, and say what could not be asked."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from hpslurm import probe, records
+from hpslurm.cluster import join, slurm_nodes
+from hpslurm.finding import LOOK, P2, Finding, Rule, Suggestion
+from hpslurm.policy import Policy
+from hpslurm.probe import FAIL, PASS, SKIP, UNKNOWN, Result, Skip
+from hpslurm.render import fold_nodes
+from hpslurm.sources import hyperpod, slurm
+from hpslurm.sources.host import Host
+
+T = TypeVar("T")
+NO_RECORD = Rule("record-missing", P2, "Nodes that were not looked at", "operations.md § 7")
+MOST_AT_ONCE = 512  # nodes in one srun line
+COLLECT = (
+    "mkdir -p reports && srun -w {} --ntasks-per-node=1 --immediate=60 "
+    "--output=reports/%N.check.jsonl hpslurm-check --json"
+)
+
+
+@dataclass(frozen=True)
+class Half:
+    """What Slurm's side brought. ``readable`` is False when neither Slurm nor any record could be read."""
+
+    results: tuple[Result, ...]
+    members: join.Members
+    readable: bool
+    names: frozenset[str] = frozenset()  # every node that Slurm lists
+
+
+def look(host: Host, policy: Policy, folders: Sequence[str], only: Callable[[str], bool] | None = None) -> Half:
+    """``folders`` hold node records (``<node>.<hook>.jsonl``); ``only`` chooses nodes by name."""
+    slurm.start(host, "scontrol_nodes_json", "squeue")
+    results: list[Result] = []
+
+    def asked(name: str, ask: Callable[[], T], otherwise: T) -> T:
+        try:
+            return ask()
+        except Skip:
+            return otherwise
+        except Exception as error:
+            results.append(Result(name, UNKNOWN, probe.reason(error)))
+            return otherwise
+
+    nothing: tuple[slurm.Queued, ...] = ()
+    found = asked("slurm_nodes", lambda: slurm.nodes(host), None)
+    queue = asked("jobs", lambda: slurm.queue(host), nothing) if found else nothing
+    layout = asked("hyperpod_files", lambda: hyperpod.layout(host), hyperpod.Layout())
+    kept, troubles = read_folders(folders)
+    nodes = found.nodes if found else ()
+    wanted = [one for one in nodes if only is None or only(one.name)]
+    members = join.join(
+        wanted,
+        time.time(),
+        queue=queue,
+        records=kept,
+        roles=roles(layout),
+        instance_ids={one.name: one.instance_id for one in layout.machines},
+        cluster=layout.cluster,
+    )
+    if not found:
+        known = [one for name, one in sorted(kept.items()) if only is None or only(name)]
+        members = replace(members, members=tuple(join.Member(one.node, record=one) for one in known))
+    if found:
+        facts = {"form": found.form, "nodes": len(wanted), "states": states(wanted)}
+        results.append(judged("slurm_nodes", lambda: slurm_nodes.judge(members, policy), policy, facts))
+    results += of_records(members, policy, troubles)
+    return Half(tuple(results), members, bool(found or kept), frozenset(one.name for one in nodes))
+
+
+def judged(name: str, judge: Callable[[], Iterable[Finding]], policy: Policy, facts: object = None) -> Result:
+    findings = tuple(policy.mute(finding) for finding in judge())
+    return Result(name, FAIL if findings else PASS, facts=probe.plain(facts), findings=findings)
+
+
+def states(nodes: Iterable[slurm.SlurmNode]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for node in nodes:
+        counts[node.words] = counts.get(node.words, 0) + 1
+    return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
+
+
+def roles(layout: hyperpod.Layout) -> dict[str, str]:
+    """Which nodes are no workers, by HyperPod's own files; never guessed from a group's name."""
+    found = {}
+    for one in layout.machines:
+        if one.address in layout.controllers or (one.group and one.group == layout.controller_group):
+            found[one.name] = join.CONTROLLER
+        elif one.group and one.group == layout.login_group:
+            found[one.name] = join.LOGIN
+        elif layout.controller_group:
+            found[one.name] = join.WORKER
+    return found
+
+
+# records
+
+
+def read_folders(folders: Sequence[str]) -> tuple[dict[str, records.Record], list[str]]:
+    """The newest record of each node over all folders, and what could not be read."""
+    found: list[records.Record] = []
+    troubles: list[str] = []
+    for folder in folders:
+        some, refused = records.read_folder(folder)
+        found += some
+        troubles += refused
+    return records.newest(found), troubles
+
+
+def of_records(members: join.Members, policy: Policy, troubles: Sequence[str]) -> list[Result]:
+    """What the nodes said of themselves: findings, what they could not look at, and who said nothing."""
+    results = []
+    findings: list[Finding] = []
+    unknown: dict[tuple[str, str], list[str]] = {}
+    fresh = 0
+    silent: list[str] = []
+    dropped: dict[str, list[str]] = {}
+    for member in members.members:
+        record = member.record
+        if member.dropped:
+            dropped.setdefault(member.dropped, []).append(member.name)
+        if record is None or members.now - (record.run.get("time") or 0) > policy.report_fresh:
+            silent.append(member.name)
+            if record is None:
+                continue
+        else:
+            fresh += 1
+        for result in record.results:
+            if result.outcome == UNKNOWN:
+                unknown.setdefault((result.probe, result.note), []).append(member.name)
+            findings += (replace(one, subject=one.subject or member.name) for one in result.findings)
+        if not record.complete:
+            unknown.setdefault(("the rest of the record", "the hook was cut off"), []).append(member.name)
+    muted = tuple(one if one.muted else policy.mute(one) for one in findings)
+    if muted or fresh:
+        results.append(Result("node_records", FAIL if muted else PASS, facts={"fresh": fresh}, findings=muted))
+    for (name, note), nodes in unknown.items():
+        results.append(Result(name, UNKNOWN, f"{fold_nodes(nodes)}: {note}"))
+    for why, nodes in dropped.items():
+        results.append(Result("node_records", SKIP, f"{fold_nodes(nodes)}: {why}"))
+    for trouble in troubles:
+        results.append(Result("node_records", UNKNOWN, trouble))
+    if silent:
+        results.append(never_looked_at(silent, members, policy))
+    return results
+
+
+def never_looked_at(silent: list[str], members: join.Members, policy: Policy) -> Result:
+    """Who has no fresh record, and the line that makes them: a person runs it, and diagnose reads what it brought."""
+    nodes = {one.name: one.slurm for one in members.members}
+    up = [name for name in silent if (node := nodes[name]) and not slurm_nodes.is_out(node)]
+    look = [
+        Suggestion(
+            LOOK,
+            f"look at {len(up[at : at + MOST_AT_ONCE])} of them now",
+            COLLECT.format(shlex.quote(fold_nodes(up[at : at + MOST_AT_ONCE]))),
+        )
+        for at in range(0, len(up), MOST_AT_ONCE)
+    ]
+    if look:
+        look.append(Suggestion(LOOK, "then read what came", "hpslurm diagnose --reports reports"))
+    found = NO_RECORD.found(
+        f"{len(silent)} of {len(nodes)} nodes left no record in the last {policy.report_fresh / 3600:g} h: "
+        f"{fold_nodes(silent)}",
+        suggest=look,
+    )
+    note = f"no fresh record of {fold_nodes(silent)}" + ("" if up else "; no job can start there now")
+    return Result("node_records", UNKNOWN, note, findings=(policy.mute(found),))
