@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from hpslurm.values import dataclass
 
 _HEADING = re.compile(r"^## (?:§ (\d+) )?(.+)$", re.M)
 _IDS = re.compile(r"`([a-z0-9][a-z0-9_-]*)`")

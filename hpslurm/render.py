@@ -6,13 +6,13 @@ import shlex
 import shutil
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 
 import click
 
 from hpslurm.finding import P2, PRIORITIES, STEPS, Evidence, Finding, Rule, Suggestion
 from hpslurm.probe import FAIL, PASS, SKIP, UNKNOWN, Result
 from hpslurm.text import clean
+from hpslurm.values import dataclass, replace
 
 INDENT = " " * 7
 MOST_EVIDENCE = 8  # lines; the record has them all

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -84,3 +85,9 @@ def test_copies_and_pickles_are_equal() -> None:
 def test_only_frozen_classes_are_made() -> None:
     with pytest.raises(TypeError):
         values.dataclass(frozen=False)
+
+
+def test_the_whole_package_uses_one_kind_of_value() -> None:
+    package = Path(values.__file__).parent
+    others = [path for path in package.rglob("*.py") if "from dataclasses import" in path.read_text()]
+    assert [package / "values.py"] == others

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from hpslurm import probe, records
@@ -16,6 +15,7 @@ from hpslurm.probe import FAIL, PASS, SKIP, UNKNOWN, Result, Skip
 from hpslurm.render import fold_nodes
 from hpslurm.sources import hyperpod, slurm
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass, replace
 
 T = TypeVar("T")
 NO_RECORD = Rule("record-missing", P2, "Nodes that were not looked at", "operations.md § 7")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from hpslurm import suggest
 from hpslurm.cluster import reasons
@@ -20,6 +19,7 @@ from hpslurm.finding import LOOK, P1, REBOOT, REPLACE, Evidence, Finding, Rule, 
 from hpslurm.policy import Policy
 from hpslurm.probe import Result
 from hpslurm.render import fold_nodes
+from hpslurm.values import replace
 
 ONE_CAUSE = Rule("cluster-one-cause", P1, "So much is out that one cause is likely", "operations.md § 8")
 MOST_IDS = 25  # of one BatchReboot- or BatchReplaceClusterNodes call; the same for a reason string

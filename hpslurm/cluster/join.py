@@ -7,11 +7,11 @@ that it makes. What nobody asked for, or could not be asked, is empty or None.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from hpslurm.records import Record
 from hpslurm.sources.slurm import Queued, SlurmNode
+from hpslurm.values import dataclass
 
 CONTROLLER = "controller"
 LOGIN = "login"

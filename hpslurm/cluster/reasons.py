@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 from hpslurm import suggest
 from hpslurm.finding import DRAIN, LOOK, REBOOT, REPLACE, Rule, Suggestion
 from hpslurm.sources.slurm import folded
+from hpslurm.values import dataclass
 
 PATH = os.path.join(os.path.dirname(os.path.dirname(__file__)), "tables", "reasons.toml")
 CHAIN = " : "  # Slurm puts its own words behind a reason that is there already

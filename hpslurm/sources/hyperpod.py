@@ -7,11 +7,11 @@ no permission there; on a worker they can be stale, on the controller they are n
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from hpslurm.probe import Skip, Unknown
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass
 
 RESOURCES = "/opt/ml/config/resource_config.json"
 PROVISIONING = "/opt/ml/config/provisioning_parameters.json"

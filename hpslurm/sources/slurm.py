@@ -16,11 +16,11 @@ import json
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Any
 
 from hpslurm.probe import Unknown
 from hpslurm.sources.host import SACCT_FIELDS, SACCT_MARK, SLURM_CONF, Host, Output, error_of
+from hpslurm.values import dataclass, replace
 
 NOT_RESPONDING = "NOT_RESPONDING"
 JOB_ID = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?")

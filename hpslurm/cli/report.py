@@ -1,0 +1,165 @@
+"""``hpslurm report JOBID``: how a job ended, and what its nodes recorded before and after it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable
+
+import click
+
+from hpslurm import policy, records, render
+from hpslurm.cli import check
+from hpslurm.finding import PRIORITIES, Finding
+from hpslurm.job import report
+from hpslurm.policy import Policy
+from hpslurm.probe import FAIL, PASS, UNKNOWN, Result, reason
+from hpslurm.sources import slurm
+from hpslurm.sources.host import Host
+from hpslurm.sources.slurm import SlurmJob
+from hpslurm.text import clean
+
+SECONDS = 25.0  # for Slurm's programs together
+ACTIVE = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "RESIZING", "STAGE_OUT")
+
+
+@click.command(
+    "report",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done, 1 neither Slurm nor a record knows the job, 2 wrong command line, "
+    "3 found something at or above --fail-on.",
+)
+@click.argument("job_id", metavar="JOBID")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines, the same as hooks write to disk.")
+@click.option(
+    "--fail-on",
+    type=click.Choice([*PRIORITIES, "never"]),
+    default="never",
+    show_default=True,
+    help="Exit 3 from this priority upwards.",
+)
+@click.option("--strict", is_flag=True, help="Exit 3 also when something could not be checked.")
+@click.option("--results", metavar="FOLDER", help="Where records are (default: as the policy says).")
+@click.option("--policy", "policy_path", default=policy.PATH, show_default=True, help="Thresholds and mutes.")
+@click.option("--root", default="/", hidden=True)
+def command(
+    job_id: str, as_json: bool, fail_on: str, strict: bool, results: str | None, policy_path: str, root: str
+) -> int:
+    """Say how a job ended, and what its nodes recorded before and after it.
+
+    Run it where the shared results folder is mounted: on the controller, as root or as the job's user.
+
+    \b
+    Examples:
+      hpslurm report 4711
+      hpslurm report 4711_3 --json | jq 'select(.type == "finding")'
+    """
+    rules = policy.load(policy_path)
+    host = Host(root, seconds=SECONDS)
+    try:
+        job, why = slurm.job(host, job_id), ""
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    except Exception as error:
+        job, why = None, reason(error)
+    host.end_all()
+    found, troubles = read(rules, results, str(job.id) if job else job_id)
+    if job is None and not found:
+        raise click.ClickException(nothing_known(job_id, why, rules, results, troubles))
+    over = job is None or job.state not in ACTIVE
+    seen = report.view(found, nodes_of(job), over=over)
+    named = [rules.mute(finding) if not finding.muted else finding for finding in seen.findings]
+    outcome = [Result("records", FAIL if named else PASS, "", 0.0, None, tuple(named))]
+    outcome += [Result(probe, UNKNOWN, f"{node}: {note}") for probe, note, node in seen.not_checked]
+    outcome += [Result("records", UNKNOWN, f"{one.what}: {render.fold_nodes(one.nodes)}") for one in seen.unseen]
+    outcome += [Result("records", UNKNOWN, trouble) for trouble in troubles]
+    outcome += [Result("slurm", UNKNOWN, why)] if why else []
+    if as_json:
+        for line in records.lines(rules, {**os.environ, "SLURM_JOB_ID": job_id}, "report", outcome):
+            click.echo(records.encode(line))
+    else:
+        click.echo("\n".join(text(job, job_id, seen, named, troubles, why)))
+    sys.stdout.flush()
+    return 3 if check.worst(outcome, fail_on, strict) else 0
+
+
+def read(rules: Policy, results: str | None, job: str) -> tuple[list[records.Record], list[str]]:
+    """Records of the job from the shared folder and from this machine's own, the shared one first."""
+    found: dict[tuple[str, str], records.Record] = {}
+    troubles: list[str] = []
+    for folder in [results] if results else dict.fromkeys((rules.results_shared, rules.results)):
+        if folder:
+            kept, trouble = records.job_records(folder, job.partition("_")[0])
+            troubles += trouble
+            for one in kept:
+                found.setdefault((one.node, one.hook), one)
+    return list(found.values()), troubles
+
+
+def nodes_of(job: SlurmJob | None) -> list[str]:
+    """The job's nodes by Slurm's list; empty where it has none."""
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+
+    if job is None or not job.nodes or job.nodes in ("(null)", "None assigned"):
+        return []
+    try:
+        return list(NodeSet(job.nodes, resolver=RESOLVER_NOGROUP))
+    except Exception:
+        return []
+
+
+def nothing_known(job_id: str, why: str, rules: Policy, results: str | None, troubles: Iterable[str]) -> str:
+    where = results or " and ".join(filter(None, dict.fromkeys((rules.results_shared, rules.results))))
+    slurm_says = f"Slurm could not be asked ({why})" if why else "neither the controller nor the accounting knows it"
+    lines = [f"job {job_id}: {slurm_says}, and there is no record in {where}", *troubles]
+    return "\n".join(
+        [*lines, "Records of several nodes need results_shared in the policy; or name a folder: --results"]
+    )
+
+
+def headline(job: SlurmJob | None, job_id: str) -> str:
+    """How the job ended, in one line."""
+    if job is None:
+        return f"Job {job_id}: state unknown, Slurm has forgotten it; its nodes' records remain"
+    parts = [f"Job {job_id} ({clean(job.name, 40)}) of {clean(job.user, 40)}: {job.state}"]
+    if job.reason and job.reason != "None":
+        parts.append(f"reason {clean(job.reason, 60)}")
+    if job.exit_code is not None and job.state not in ACTIVE:
+        parts.append(f"exit code {job.exit_code}:{job.exit_signal or 0}")
+    if job.derived_code or job.derived_signal:
+        parts.append(f"worst step {job.derived_code or 0}:{job.derived_signal or 0}")
+    if job.nodes:
+        parts.append(f"on {clean(job.nodes, 60)}")
+    if job.start_time and job.end_time and job.end_time >= job.start_time and job.state not in ACTIVE:
+        began = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(job.start_time))
+        parts.append(f"{job.end_time - job.start_time} s from {began}")
+    if job.restarts:
+        parts.append(f"restarted {job.restarts} times")
+    return ", ".join(parts) + (f"  [{job.source}]" if job.source else "")
+
+
+def text(
+    job: SlurmJob | None, job_id: str, seen: report.View, named: list[Finding], troubles: list[str], why: str
+) -> list[str]:
+    """The report as people see it: one line for a job that went well and left nothing."""
+    folded = render.fold(named)
+    not_checked = [render.NotChecked(probe, note, (node,)) for probe, note, node in seen.not_checked]
+    head = headline(job, job_id)
+    well = job is not None and job.state == "COMPLETED" and not job.exit_code
+    if well and not folded and not not_checked and not troubles and not why:
+        return [f"{head}; {_recorded(seen, job)}"]
+    lines = [head]
+    lines += [line for one in folded for line in render.finding_lines(one)]
+    lines += render.not_checked_lines(not_checked)
+    lines += [f"{render.label('WARN')} {one.what}: {render.fold_nodes(one.nodes)}" for one in seen.unseen]
+    lines += [f"{render.label('WARN')} {clean(trouble)}" for trouble in (*troubles, *filter(None, [why]))]
+    unknown = len(not_checked) + len(seen.unseen) + len(troubles) + bool(why)
+    return [*lines, render.summary(folded, unknown, seen.passed)]
+
+
+def _recorded(seen: report.View, job: SlurmJob | None) -> str:
+    missing = [f"{one.what}: {render.fold_nodes(one.nodes)}" for one in seen.unseen]
+    if len(missing) == 2 and not seen.passed:
+        return "its nodes left no record"
+    return "; ".join(["nothing found on its nodes", *missing])
