@@ -131,11 +131,6 @@ def test_a_job_that_nobody_knows_is_an_error_that_says_what_to_do(sick_lab: Lab)
     assert "--results" in text
 
 
-def report_at_once(lab: Lab, job: str) -> tuple[int, str]:
-    done = lab.run("hpslurm", "report", job, "--policy", lab.path("policy.toml"))
-    return done.returncode, done.stdout + done.stderr
-
-
 def test_a_word_that_is_no_job_id_is_a_wrong_command_line(sick_lab: Lab) -> None:
     code, text = report_at_once(sick_lab, "4;reboot")
     assert 2 == code
