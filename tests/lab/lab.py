@@ -8,7 +8,7 @@
 Everything lies below the lab's folder: configuration, key, sockets, logs, and for each node a
 saved machine (``hosts/<node>``) that hpslurm gets by ``--root``. Only what the lab started is ever
 signalled: each process is recorded in ``lab.json`` with pid and start time, and goes with its
-descendants and the job processes that carry the lab's mark in their environment.
+descendants, its slurmstepds, and the job processes that carry the lab's mark in their environment.
 
 Needs root (slurmd starts jobs for others), Debian's slurmd (built to run several on a host), and
 one network interface beside ``lo`` (Slurm resolves no name without). Standard library only.
@@ -218,7 +218,10 @@ class Lab:
         found = [one[0] for one in self.running.values() if processes.alive(one)]
         for pid in processes.all_pids():
             env = processes.environment(pid)
-            if mark in env or (conf in env and any(item.startswith(b"SLURM_JOB_ID=") for item in env)):
+            job = conf in env and any(item.startswith(b"SLURM_JOB_ID=") for item in env)
+            # slurmstepd leaves slurmd's process tree, and from 24.11 on writes its title over its environment.
+            step = processes.name(pid) == "slurmstepd" and processes.has_open(pid, self.path("log"))
+            if mark in env or job or step:
                 found.append(pid)
         return processes.with_descendants(found)
 

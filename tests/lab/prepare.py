@@ -31,14 +31,15 @@ VENV = os.path.join(CHECKOUT, ".venv")
 BUILD = os.path.join(CHECKOUT, "build")
 POLICY = "/usr/sbin/policy-rc.d"  # asked by Debian's packages before they start or stop a service
 SERVICES = ("munge", "slurmctld", "slurmd")
-# What shows that a package is there, and its name. The last three are for tests with a real fi_info
-# and with small libraries that stand in for hardware.
+# What shows that a package is there, and its name. The last four are for tests with a real fi_info,
+# a file system that hangs, and small libraries that stand in for hardware.
 PACKAGES = (
     ("munged", "munge"),
     ("slurmctld", "slurmctld"),
     ("slurmd", "slurmd"),
     ("srun", "slurm-client"),
     ("fi_info", "libfabric-bin"),
+    ("mkfs.ext4", "e2fsprogs"),
     ("gcc", "gcc"),
     ("/usr/include/stdlib.h", "libc6-dev"),
 )

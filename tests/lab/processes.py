@@ -46,6 +46,22 @@ def environment(pid: int) -> list[bytes]:
         return []
 
 
+def name(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/comm") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def has_open(pid: int, folder: str) -> bool:
+    """Whether it holds a file below the folder open."""
+    try:
+        return any(os.readlink(one.path).startswith(f"{folder}/") for one in os.scandir(f"/proc/{pid}/fd"))
+    except OSError:
+        return False
+
+
 def with_descendants(pids: Iterable[int]) -> list[Process]:
     """These and all below them, but never this process or one above it."""
     children: dict[int, list[int]] = {}
