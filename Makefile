@@ -15,10 +15,10 @@ export TMPDIR := /tmp/hpslurm-$(shell id -u)
 
 demo:
 	@$(PYTHON) tests/lab/prepare.py --daemons
-	@$(BIN)/python tests/lab/demo.py
+	@$(BIN)/python tests/lab/contain.py $(BIN)/python tests/lab/demo.py
 
 test: lint
-	@$(BIN)/python -m pytest -rs $(PYTEST_ARGS)
+	@$(BIN)/python tests/lab/contain.py $(BIN)/python -m pytest -rs $(PYTEST_ARGS)
 
 lint: venv
 	@$(BIN)/ruff check --quiet .

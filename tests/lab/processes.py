@@ -80,6 +80,11 @@ def with_descendants(pids: Iterable[int]) -> list[Process]:
     return list(found.items())
 
 
+def below_this() -> list[Process]:
+    """All descendants of this process."""
+    return with_descendants(pid for pid in all_pids() if parent(pid) == os.getpid())
+
+
 def _this_and_above() -> set[int]:
     above, pid = set(), os.getpid()
     while pid > 0 and pid not in above:
