@@ -94,7 +94,7 @@ def _of(member: Member, node: SlurmNode, members: Members) -> Iterator[Finding]:
     if flags & POWER_FLAGS - {"POWERED"}:
         yield _found(POWERED_OFF, node, node.words)
         return
-    if not is_out(node):
+    if not is_out(node) or node.state == "FUTURE":  # planned in slurm.conf, not there yet
         return
     reading = reasons.read(node.reason) if node.reason else reasons.Reading(())
     rebooting = flags & REBOOT_FLAGS - {"REBOOT_CANCELED"}
@@ -113,10 +113,16 @@ def _of(member: Member, node: SlurmNode, members: Members) -> Iterator[Finding]:
         yield part.row.rule.found(
             f"{part.text}{_quoted(reading)}", evidence=[evidence(node)], suggest=part.row.advice, subject=node.name
         )
-    if flags - KNOWN_FLAGS or node.state not in GOOD_BASES | {"DOWN"}:
+    if _is_unknown(node):
         yield _found(UNKNOWN_STATE, node, node.words)
     elif not (hits or reading.meant or rebooting or NOT_RESPONDING in flags):
         yield _found(_by_state(flags), node, f"{node.words}{_quoted(reading)}")
+
+
+def _is_unknown(node: SlurmNode) -> bool:
+    """A wrong registration leaves the base UNKNOWN: that is not the news."""
+    told = {"INVALID_REG", NOT_RESPONDING} & set(node.flags)
+    return bool(set(node.flags) - KNOWN_FLAGS) or (node.state not in GOOD_BASES | {"DOWN"} and not told)
 
 
 def _by_state(flags: set[str]) -> Rule:

@@ -116,6 +116,13 @@ class _Child:
         del part[COMMANDS[self.name].most :]  # no copy: this may be megabytes
         return part.decode("utf-8", "replace")
 
+    @property
+    def program(self) -> str:
+        """``scontrol show nodes``: what a person would call it."""
+        command = COMMANDS[self.name]
+        plain = [word for word in command.options if not word.startswith("-")]
+        return " ".join([os.path.basename(command.candidates[0]), *plain])
+
     def ended(self) -> bool:
         if self.status is None:
             done, status = os.waitpid(self.pid, os.WNOHANG)
@@ -293,7 +300,9 @@ class Host:
         if self.root and self.exists(f"/commands/{name}.txt"):
             status = self.word(f"/commands/{name}.status") or "0"
             return Output(int(status), self.read(f"/commands/{name}.txt", command.most))
-        raise Unknown(f"{name} is not installed: none of {', '.join(command.candidates)}")
+        raise Unknown(
+            f"{os.path.basename(command.candidates[0])} is not installed: none of {', '.join(command.candidates)}"
+        )
 
     def _lock(self, name: str) -> int | None:
         """Held by the child, so that one stuck in the kernel is never joined by a second."""
@@ -325,7 +334,7 @@ class Host:
                 _take(running[fd], fd)
             if not ready and left <= 0:
                 self._end(wanted)
-                raise Unknown(f"{wanted.name} did not answer within {time.monotonic() - wanted.began:.1f} s; ended")
+                raise Unknown(f"{wanted.program} did not answer within {time.monotonic() - wanted.began:.1f} s; ended")
         status = self._reap(wanted)
         self._end(wanted)
         return Output(status, wanted.text(0), wanted.text(1))
@@ -335,7 +344,7 @@ class Host:
         while not child.ended():
             if time.monotonic() > self.deadline:
                 self._end(child)
-                raise Unknown(f"{child.name} closed its output but did not end")
+                raise Unknown(f"{child.program} closed its output but did not end")
             time.sleep(0.001)
         assert child.status is not None
         return child.status
