@@ -130,7 +130,9 @@ def text(results: Sequence[Result], members: Members) -> list[str]:
     lines += [line for one in folded for line in render.finding_lines(one)]
     not_checked = [render.NotChecked(one.probe, one.note) for one in results if one.outcome == UNKNOWN]
     not_checked += [
-        render.NotChecked(f"{one.probe}, in part,", one.note) for one in results if one.findings and one.note
+        render.NotChecked(f"{one.probe}, in part,", one.note)
+        for one in results
+        if one.findings and one.note and one.outcome != UNKNOWN
     ]
     lines += render.not_checked_lines(not_checked)
     lines += [f"{render.label('SKIP')} {one.probe}: {one.note}" for one in results if one.outcome == SKIP]

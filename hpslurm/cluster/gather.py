@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -18,11 +19,12 @@ from hpslurm.sources.host import Host
 from hpslurm.values import dataclass, replace
 
 T = TypeVar("T")
+NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 NO_RECORD = Rule("record-missing", P2, "Nodes that were not looked at", "operations.md § 7")
 MOST_AT_ONCE = 512  # nodes in one srun line
 COLLECT = (
     "mkdir -p reports && srun -w {} --ntasks-per-node=1 --immediate=60 "
-    "--output=reports/%N.check.jsonl hpslurm-check --json"
+    "--output=reports/%j-%n.check.jsonl hpslurm-check --json"
 )
 
 
@@ -110,9 +112,15 @@ def read_folders(folders: Sequence[str]) -> tuple[dict[str, records.Record], lis
     troubles: list[str] = []
     for folder in folders:
         some, refused = records.read_folder(folder)
-        found += some
+        found += (replace(one, node=_node_of(one)) for one in some)
         troubles += refused
     return records.newest(found), troubles
+
+
+def _node_of(record: records.Record) -> str:
+    """The node that a record says it is of: srun cannot put Slurm's node name into a file name."""
+    named = record.run.get("node")
+    return named if isinstance(named, str) and NODE_NAME.fullmatch(named) else record.node
 
 
 def of_records(members: join.Members, policy: Policy, troubles: Sequence[str]) -> list[Result]:
