@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from hpslurm.probe import Unknown
 from hpslurm.sources import slurm
 from hpslurm.sources.host import COMMANDS, SACCT_FIELDS, SACCT_MARK, Host, Output
+from hpslurm.values import replace
 
 SAMPLES = Path(__file__).with_name("slurm")
 RELEASES = ["22.05.8", "24.11.5", "25.11.7", "26.05.5"]
