@@ -1,0 +1,353 @@
+"""The door to AWS: reads that are rows of a table, and nothing else.
+
+Every client refuses, before anything is sent, an operation that is not in
+``OPERATIONS``; ``hpslurm iam-policy`` prints the same rows. What AWS refuses, delays
+or does not know becomes ``Unknown`` with the step that would help. boto3 costs 0.6 s
+with the clients we need, so it is imported here only when a command asks for AWS.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hpslurm import __version__
+from hpslurm.probe import Unknown
+from hpslurm.text import clean
+
+IAM = "operations.md § 2"
+LOGS = "operations.md § 4"
+CONNECT_SECONDS = 3  # without limits a private subnet that has no endpoint hangs for minutes
+READ_SECONDS = 15
+ATTEMPTS = 3  # all of them; under constant throttling they take about 3 s
+THREADS = 8
+LOG_PAUSE = 0.25  # seconds between reads of CloudWatch: its quota can be 5 a second for the account
+CLUSTER_ARN = re.compile(r"arn:aws[a-z-]*:sagemaker:(?P<region>[a-z0-9-]+):\d{12}:cluster/(?P<id>[a-z0-9]{12})")
+CLUSTER_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
+REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d{1,2}")
+_CLUSTER = "arn:{partition}:sagemaker:{region}:{account}:cluster/*"
+_LOG_GROUP = "arn:{partition}:logs:{region}:{account}:log-group:/aws/sagemaker/Clusters/*"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One thing we may ask; ``free`` needs no permission at all."""
+
+    service: str
+    name: str
+    why: str
+    resource: str = "*"
+    free: bool = False
+
+    @property
+    def action(self) -> str:
+        """The IAM action, which for all of ours is spelled like the operation."""
+        return f"{self.service}:{self.name}"
+
+
+OPERATIONS = (
+    Operation("ec2", "DescribeNetworkInterfaces", "security groups and zone that a node's interface really has"),
+    Operation("ec2", "DescribeSecurityGroupRules", "whether EFA traffic may pass between the instance groups"),
+    Operation("ec2", "DescribeSubnets", "zones and free addresses of the cluster's subnets"),
+    Operation("logs", "FilterLogEvents", "health agent, deep health checks and lifecycle scripts", _LOG_GROUP),
+    Operation("sagemaker", "DescribeCluster", "status, instance groups, network and recovery mode", _CLUSTER),
+    Operation("sagemaker", "DescribeClusterEvent", "why something failed; for errors and warnings only", _CLUSTER),
+    Operation("sagemaker", "ListClusterEvents", "what HyperPod did to the cluster", _CLUSTER),
+    Operation("sagemaker", "ListClusterNodes", "every instance, its state and its host name", _CLUSTER),
+    Operation("sagemaker", "ListClusters", "which clusters there are, when none or a wrong one was named"),
+    Operation("sts", "GetCallerIdentity", "whose permissions these are", free=True),
+)
+# Only after --probe ssm asked for it: a session starts a program on a node.
+SESSION_OPERATIONS = (
+    Operation("ssm", "StartSession", "run hpslurm-check on a node that Slurm cannot reach", _CLUSTER),
+    Operation("ssm", "TerminateSession", "end a session that took too long"),
+)
+
+
+class Forbidden(RuntimeError):
+    """A programming mistake: an operation off the list was about to be sent."""
+
+
+class NoAccess(Unknown):
+    """No usable credentials, or no region."""
+
+
+class Denied(Unknown):
+    """A permission is missing; the text names it."""
+
+
+class NotFound(Unknown):
+    """The thing asked for does not exist."""
+
+
+class Unsupported(Unknown):
+    """AWS does not do this for this cluster; no fault by itself."""
+
+
+class NoAnswer(Unknown):
+    """Throttled, timed out, cut off, or an answer that makes no sense."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Items of a paged list; ``trouble`` says why it is not all of them, else empty."""
+
+    items: tuple[dict[str, Any], ...]
+    trouble: str = ""
+
+
+class Aws:
+    """One account and region. ``seconds`` bounds everything together, counted from now.
+
+    Raises NoAccess when the profile does not exist. Clients are shared by threads,
+    which they allow; they are built one at a time, because sessions do not.
+    """
+
+    def __init__(
+        self,
+        region: str,
+        profile: str = "",
+        *,
+        seconds: float = 120.0,
+        sessions: bool = False,
+        log_pause: float = LOG_PAUSE,
+    ) -> None:
+        import boto3
+        from botocore.exceptions import BotoCoreError
+
+        self.region = region
+        self.deadline = time.monotonic() + seconds
+        self.requests: Counter[str] = Counter()  # sent, retries counted
+        self.allowed = {operation.action for operation in OPERATIONS}
+        if sessions:
+            self.allowed |= {operation.action for operation in SESSION_OPERATIONS}
+        self._clients: dict[str, Any] = {}
+        self._building = threading.Lock()
+        self._counting = threading.Lock()
+        self._log_pause = log_pause
+        try:
+            self._session = boto3.Session(profile_name=profile or None, region_name=region or None)
+        except BotoCoreError as error:
+            raise NoAccess(f"{error}, {IAM}") from error
+
+    def client(self, service: str) -> Any:
+        """The service's client, with the list of allowed operations in front of it."""
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError
+
+        with self._building:
+            if service not in self._clients:
+                try:
+                    made = self._session.client(
+                        service,
+                        config=Config(
+                            connect_timeout=CONNECT_SECONDS,
+                            read_timeout=READ_SECONDS,
+                            retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
+                            max_pool_connections=THREADS,
+                            user_agent_extra=f"hpslurm/{__version__}",
+                        ),
+                    )
+                except (BotoCoreError, ValueError) as error:
+                    raise NoAccess(f"no client for {service}: {clean(str(error))}, {IAM}") from error
+                made.meta.events.register("before-call", self._refuse)
+                made.meta.events.register("before-send", self._count)
+                self._clients[service] = made
+            return self._clients[service]
+
+    def _refuse(self, model: Any, **_: Any) -> None:
+        action = f"{model.service_model.service_name}:{model.name}"
+        if action not in self.allowed:
+            raise Forbidden(f"{action} is not on the list of operations that hpslurm may call")
+
+    def _count(self, request: Any, event_name: str, **_: Any) -> None:
+        service, operation = event_name.split(".")[1:3]
+        with self._counting:
+            self.requests[f"{'logs' if service == 'cloudwatch-logs' else service}:{operation}"] += 1
+
+    def knows(self, service: str, operation: str, parameter: str = "") -> bool:
+        """Whether the installed botocore has the operation, and the parameter."""
+        model = self.client(service).meta.service_model
+        if operation not in model.operation_names:
+            return False
+        return not parameter or parameter in model.operation_model(operation).input_shape.members
+
+    def read(self, service: str, operation: str, **asked: Any) -> dict[str, Any]:
+        """One answer. Raises Denied, NotFound, Unsupported, NoAccess or NoAnswer."""
+        from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.parsers import ResponseParserError
+
+        action = f"{service}:{operation}"
+        if time.monotonic() > self.deadline:
+            raise NoAnswer(f"no time left for {action}")
+        client = self.client(service)
+        if not self.knows(service, operation):
+            import botocore
+
+            raise Unsupported(f"botocore {botocore.__version__} does not know {action}; upgrade boto3")
+        try:
+            answer: dict[str, Any] = getattr(client, _snake(operation))(**asked)
+        except (BotoCoreError, ClientError, ResponseParserError) as error:
+            raise unknown(error, action) from error
+        return answer
+
+    def listed(
+        self,
+        service: str,
+        operation: str,
+        key: str,
+        *,
+        token: str = "NextToken",
+        most: int = 1_000_000,
+        pages: int = 1000,
+        pause: float = 0.0,
+        keep: Callable[[dict[str, Any]], bool] | None = None,
+        **asked: Any,
+    ) -> Listing:
+        """All pages, until ``most`` items. Raises as ``read`` when even the first page fails.
+
+        ``keep`` drops items at once. Written out here because a paginator of botocore
+        loses the pages it has when a later one fails.
+        """
+        items: list[dict[str, Any]] = []
+        seen: set[str] = set()
+        more: dict[str, Any] = {}
+        for page in range(pages):
+            if page and pause:
+                time.sleep(pause)
+            try:
+                answer = self.read(service, operation, **asked, **more)
+            except Unknown as error:
+                if not page:
+                    raise
+                return Listing(tuple(items), f"only {len(items)} read, then: {error}")
+            items += answer.get(key, []) if keep is None else filter(keep, answer.get(key, []))
+            following = answer.get(token)
+            if not following:
+                return Listing(tuple(items))
+            if following in seen:
+                return Listing(tuple(items), f"only {len(items)} read: {service}:{operation} repeats a page token")
+            if len(items) >= most:
+                return Listing(tuple(items[:most]), f"only the first {most} read")
+            seen.add(following)
+            more = {token: following}
+        return Listing(tuple(items), f"only {len(items)} read: stopped after {pages} pages")
+
+    def log_lines(
+        self, group: str, prefix: str, pattern: str, since: float, *, most: int = 2000, pages: int = 40
+    ) -> Listing:
+        """Newest lines of all streams under the prefix; ``since`` in seconds since the epoch.
+
+        Filtering by stream prefix reads a thousand nodes at once and, unlike Insights,
+        costs nothing. Empty pages with a token are normal.
+        """
+        asked: dict[str, Any] = {
+            "logGroupName": group,
+            "logStreamNamePrefix": prefix,
+            "startTime": int(since * 1000),
+            "filterPattern": pattern,
+        }
+        if self.knows("logs", "FilterLogEvents", "startFromHead"):
+            asked["startFromHead"] = False
+        return self.listed(
+            "logs",
+            "FilterLogEvents",
+            "events",
+            token="nextToken",
+            most=most,
+            pages=pages,
+            pause=self._log_pause,
+            **asked,
+        )
+
+
+def _snake(operation: str) -> str:
+    from botocore import xform_name
+
+    name: str = xform_name(operation)
+    return name
+
+
+_DENIED = {
+    "AccessDenied",
+    "AccessDeniedException",
+    "AuthorizationError",
+    "NotAuthorized",
+    "UnauthorizedOperation",
+}
+_THROTTLED = {
+    "LimitExceededException",
+    "RequestLimitExceeded",
+    "SlowDown",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequestsException",
+}
+_CREDENTIALS = {
+    "AuthFailure",
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "IncompleteSignature",
+    "InvalidClientTokenId",
+    "InvalidSignatureException",
+    "MissingAuthenticationToken",
+    "OptInRequired",
+    "RequestExpired",
+    "SignatureDoesNotMatch",
+    "UnrecognizedClientException",
+}
+_MISSING = {"ResourceNotFound", "ResourceNotFoundException"}
+_UNSUPPORTED = {"InvalidParameterException", "ValidationException", "ValidationError", "UnsupportedOperation"}
+
+
+def unknown(error: Exception, action: str) -> Unknown:
+    """What a failed call means for a person: the missing permission, or what to do next."""
+    from botocore import exceptions as known
+
+    text = mask(clean(str(error)))
+    if isinstance(error, known.ClientError):
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        message = mask(clean(str(error.response.get("Error", {}).get("Message", "")), 200))
+        if code in _DENIED:
+            return Denied(f"grant {action}, {IAM}")
+        if code in _THROTTLED:
+            return NoAnswer(f"AWS throttled {action}; run again in a minute")
+        if code in _CREDENTIALS:
+            return NoAccess(f"AWS does not take the credentials ({code}: {message}); log in again, {IAM}")
+        if code in _MISSING or code.endswith(".NotFound"):
+            return NotFound(f"{action}: {message or code}")
+        if code in _UNSUPPORTED:
+            return Unsupported(f"{action} refused: {message or code}")
+        return NoAnswer(f"{action} failed: {clean(code, 60)} {message}".rstrip())
+    if isinstance(
+        error,
+        (
+            known.NoCredentialsError,
+            known.PartialCredentialsError,
+            known.CredentialRetrievalError,
+            known.TokenRetrievalError,
+            known.SSOError,
+            known.NoRegionError,
+            known.ProfileNotFound,
+        ),
+    ):
+        return NoAccess(f"{text}; log in or pass --profile, {IAM}")
+    if isinstance(error, (known.HTTPClientError, known.ConnectionError)):
+        return NoAnswer(f"no answer to {action}: {text} (a private subnet needs a VPC endpoint, {IAM})")
+    return NoAnswer(f"{action} failed: {text}")
+
+
+def mask(text: str) -> str:
+    """Account ids with their first eight digits hidden: an ARN in a report travels far."""
+    return re.sub(r"(?<!\d)\d{8}(\d{4})(?=:|\b)(?!\d)", _mask_one, text)
+
+
+def _mask_one(match: re.Match[str]) -> str:
+    before = match.string[max(0, match.start() - 40) : match.start()]
+    inside_arn = re.search(r"arn:aws[a-z-]*:[a-z0-9-]*:[a-z0-9-]*:$", before)
+    return f"********{match[1]}" if inside_arn else match[0]
