@@ -157,6 +157,7 @@ class Aws:
                     raise NoAccess(f"no client for {service}: {clean(str(error))}, {IAM}") from error
                 made.meta.events.register("before-call", self._refuse)
                 made.meta.events.register("before-send", self._count)
+                made.meta.events.register("response-received", _whole)
                 self._clients[service] = made
             return self._clients[service]
 
@@ -190,10 +191,15 @@ class Aws:
             import botocore
 
             raise Unsupported(f"botocore {botocore.__version__} does not know {action}; upgrade boto3")
-        try:
-            answer: dict[str, Any] = getattr(client, _snake(operation))(**asked)
-        except (BotoCoreError, ClientError, ResponseParserError) as error:
-            raise unknown(error, action) from error
+        for attempt in range(ATTEMPTS):
+            try:
+                answer: dict[str, Any] = getattr(client, _snake(operation))(**asked)
+                break
+            except _Cut as error:
+                if attempt + 1 == ATTEMPTS:
+                    raise NoAnswer(f"no answer to {action}: {error}") from None
+            except (BotoCoreError, ClientError, ResponseParserError) as error:
+                raise unknown(error, action) from error
         return answer
 
     def listed(
@@ -264,6 +270,27 @@ class Aws:
             pause=self._log_pause,
             **asked,
         )
+
+
+class _Cut(Exception):
+    """An answer that ended early, or that is none of AWS's."""
+
+
+def _whole(response_dict: dict[str, Any] | None = None, **_: Any) -> None:
+    """Raise _Cut for an answer that botocore would take for an empty one.
+
+    botocore does not compare the length, and reads JSON that it cannot parse as an
+    object without members: a cut connection or a proxy's page would be an empty list.
+    """
+    if not response_dict or response_dict["status_code"] != 200:
+        return
+    headers, body = response_dict["headers"], response_dict["body"]
+    promised = headers.get("content-length", "")
+    if promised.isdigit() and int(promised) > len(body):
+        raise _Cut(f"the connection ended after {len(body)} of {promised} bytes")
+    kind = clean(headers.get("content-type", ""), 40)
+    if "json" not in kind and "xml" not in kind:
+        raise _Cut(f"not AWS but something between answered (content type {kind or 'none'})")
 
 
 def _snake(operation: str) -> str:

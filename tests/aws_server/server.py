@@ -35,7 +35,7 @@ ERRORS = {
         "ExpiredTokenException",
         "RequestExpired",
         400,
-        "The security token included in the request is expired",
+        "The security token is expired",
     ),
     "missing": ("ResourceNotFoundException", "InvalidGroup.NotFound", 400, "It does not exist"),
     "failure": ("InternalFailure", "InternalError", 500, "Something went wrong"),
