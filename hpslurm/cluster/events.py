@@ -28,6 +28,8 @@ from hpslurm.text import clean
 MOST = 500  # events; HyperPod keeps about as many, for seven days
 MOST_DETAILS = 20  # calls for failure messages: each event is one
 SAME_SECONDS = 5.0  # the two texts of one failed provisioning come about a second apart
+TWICE_TOLD = "event-provision-failed"
+_IDS = re.compile(r"\b(?:i|eni|cr|subnet)-[0-9a-f]+\b")
 INFO, WARN, ERROR = "Info", "Warn", "Error"
 
 
@@ -147,12 +149,12 @@ def parse(raw: dict[str, Any]) -> ClusterEvent:
 
 
 def _worth_details(events: Iterable[ClusterEvent]) -> list[ClusterEvent]:
-    """The newest of each group and kind, of those that mean trouble."""
+    """The newest of each group and text, of those that mean trouble."""
     chosen: dict[tuple[str, str], ClusterEvent] = {}
     for event in sorted(events, key=lambda event: -event.time):
         row = kind_of(event)
         if level_of(event) in (WARN, ERROR) and row is not None and not row.noise_while_scaling:
-            chosen.setdefault((event.group, row.id), event)
+            chosen.setdefault((event.group, _template(event.text)), event)
     return list(chosen.values())
 
 
@@ -227,24 +229,32 @@ def _finding(rule: Rule, subject: str, events: list[ClusterEvent], facts: Facts)
     )
 
 
-def _folded(events: Iterable[ClusterEvent]) -> Iterator[ClusterEvent]:
-    """Without the second text of one failure: same kind and group, within seconds."""
-    last: dict[tuple[str, str], ClusterEvent] = {}
+def _folded(events: Iterable[ClusterEvent]) -> list[ClusterEvent]:
+    """Without the second text of one failure: same group, within seconds; either may carry the cause."""
+    kept: list[ClusterEvent] = []
+    last: dict[str, int] = {}  # group to the place of its newest failed provisioning
     for event in sorted(events, key=lambda event: event.time):
         row = kind_of(event)
-        key = (row.id if row else event.text, event.group)
-        before = last.get(key)
-        one_thing = (
-            before is not None
-            and row is not None
-            and row.id == "event-provision-failed"
-            and before.text != event.text
-            and event.time - before.time <= SAME_SECONDS
-            and (not before.instance or not event.instance or before.instance == event.instance)
-        )
-        if not one_thing:
-            last[key] = event
-            yield event
+        if row is not None and row.id == TWICE_TOLD:
+            before = kept[last[event.group]] if event.group in last else None
+            if before is not None and _one_thing(before, event):
+                kept[last[event.group]] = replace(before, failure=before.failure or event.failure)
+                continue
+            last[event.group] = len(kept)
+        kept.append(event)
+    return kept
+
+
+def _one_thing(before: ClusterEvent, event: ClusterEvent) -> bool:
+    return (
+        _template(before.text) != _template(event.text)
+        and event.time - before.time <= SAME_SECONDS
+        and (not before.instance or not event.instance or before.instance == event.instance)
+    )
+
+
+def _template(text: str) -> str:
+    return _IDS.sub("-", text)
 
 
 def _over(event: ClusterEvent, row: Row, facts: Facts) -> bool:

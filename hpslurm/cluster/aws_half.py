@@ -1,0 +1,287 @@
+"""The AWS half of ``diagnose``: read everything at once, then judge it.
+
+What depends on nothing is read side by side, in at most eight threads. Whatever cannot
+be read is reported with what would help, and takes nothing else with it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
+
+from hpslurm import probe
+from hpslurm.cluster import deep_checks, events, health_agent, hyperpod, lifecycle, security_groups, zones
+from hpslurm.cluster.hyperpod import COMPUTE, CONTROLLER, LOGIN, Cluster, Instance
+from hpslurm.cluster.view import View
+from hpslurm.node.instance import RESOURCE_CONFIG
+from hpslurm.policy import Policy
+from hpslurm.probe import UNKNOWN, Result, Skip, Unknown
+from hpslurm.sources.aws import CLUSTER_ARN, CLUSTER_NAME, IAM, REGION, THREADS, Aws, Forbidden, NoAccess, NotFound
+from hpslurm.sources.host import Host
+from hpslurm.text import clean
+
+PARAMETERS = "/opt/ml/config/provisioning_parameters.json"
+WINDOW = 2 * 3600  # seconds of logs by default
+EVENT_WINDOW = 24 * 3600  # events are few, and why an instance is missing can be hours old
+
+CHECKS: tuple[tuple[str, ModuleType], ...] = (
+    ("hyperpod", hyperpod),
+    ("hyperpod_events", events),
+    ("security_groups", security_groups),
+    ("zones", zones),
+    ("health_agent", health_agent),
+    ("deep_checks", deep_checks),
+    ("lifecycle", lifecycle),
+)
+LOG_STREAMS: tuple[tuple[str, ModuleType], ...] = (
+    ("agent_lines", health_agent),
+    ("deep_check_lines", deep_checks),
+    ("lifecycle_lines", lifecycle),
+)
+# what cannot be asked for without knowing the cluster's groups, network and id
+OF_THE_CLUSTER = ("cluster", "events", "rules", "subnets", "interfaces", *(key for key, _ in LOG_STREAMS))
+
+
+@dataclass(frozen=True)
+class Options:
+    """As the command line has them; ``since`` is seconds back from now, ``cluster`` a name or an ARN."""
+
+    cluster: str = ""
+    region: str = ""
+    profile: str = ""
+    since: float = WINDOW
+    seconds: float = 120.0
+
+
+class NoCluster(Exception):
+    """The named cluster does not exist; the text lists those that do."""
+
+
+def collect(options: Options, host: Host | None = None, now: float | None = None, *, aws: Aws | None = None) -> View:
+    """Everything that AWS can tell. Raises NoCluster; anything else that fails is in the view."""
+    now = time.time() if now is None else now
+    try:
+        local = _resource_config(host)
+        region = find_region(options, local)
+        aws = aws or Aws(region, options.profile, seconds=options.seconds)
+        identity = _identity(aws)
+        name = find_cluster(options, local, aws)
+    except Unknown as why:
+        return View({"account": why}, now, now - options.since)
+    answers: dict[str, Any] = {"account": identity}
+    try:
+        cluster = _with_roles(hyperpod.fetch_cluster(aws, name), host)
+        answers["cluster"] = cluster
+    except NotFound:
+        raise NoCluster(f"no cluster {name!r} in {region}; {_known(aws)}") from None
+    except NoAccess as why:  # wrong for one call is wrong for all
+        return View({"account": why}, now, now - options.since, region)
+    except Unknown as why:
+        cluster = None
+        answers.update(dict.fromkeys(OF_THE_CLUSTER, why))
+    answers.update(_side_by_side(_tasks(aws, name, cluster, now, options.since)))
+    return View(answers, now, now - options.since, region, identity, dict(aws.requests))
+
+
+def _tasks(
+    aws: Aws, name: str, cluster: Cluster | None, now: float, since: float
+) -> list[Callable[[], Mapping[str, Any]]]:
+    def instances() -> Mapping[str, Any]:
+        listing = hyperpod.fetch_instances(aws, cluster.name if cluster else name)
+        found = tuple(hyperpod.parse_instance(raw, cluster) for raw in listing.items)
+        answers: dict[str, Any] = {"instances": (found, listing.trouble)}
+        if cluster:
+            answers["interfaces"] = _tried(lambda: security_groups.fetch_interfaces(aws, cluster, found))
+        return answers
+
+    if cluster is None:
+        return [instances]
+    here = cluster
+
+    def logs() -> Mapping[str, Any]:
+        # One after another: CloudWatch allows few reads a second, and what refuses one refuses all.
+        answers: dict[str, Any] = {}
+        refused: Unknown | None = None
+        for key, one in LOG_STREAMS:
+            answer = refused or _tried(lambda: health_agent.fetch(aws, here, one.PREFIX, one.PATTERN, now - since))  # noqa: B023
+            refused = answer if isinstance(answer, Unknown) else None
+            answers[key] = answer
+        return answers
+
+    return [
+        instances,
+        logs,
+        lambda: {"events": _tried(lambda: events.fetch(aws, here, now - max(since, EVENT_WINDOW)))},
+        lambda: {"rules": _tried(lambda: security_groups.fetch_rules(aws, here))},
+        lambda: {"subnets": _tried(lambda: zones.fetch(aws, here))},
+    ]
+
+
+def _tried(read: Callable[[], Any]) -> Any:
+    """The value, or the Skip or Unknown that came instead; a surprise is an Unknown too."""
+    try:
+        return read()
+    except (Skip, Unknown) as why:
+        return why
+    except Forbidden:
+        raise
+    except Exception as error:
+        return Unknown(probe.reason(error))
+
+
+def _side_by_side(tasks: list[Callable[[], Mapping[str, Any]]]) -> dict[str, Any]:
+    answers: dict[str, Any] = {}
+    with ThreadPoolExecutor(max_workers=min(THREADS, len(tasks))) as pool:
+        for future in [pool.submit(_tried, task) for task in tasks]:
+            answer = future.result()
+            if isinstance(answer, (Skip, Unknown)):  # only the list of instances fails as a whole
+                answer = {"instances": answer, "interfaces": answer}
+            answers.update(answer)
+    return answers
+
+
+# which account, region and cluster
+
+
+def find_region(options: Options, local: Mapping[str, Any]) -> str:
+    """--region, the ARN, the environment, the profile, else what this node's own configuration says."""
+    import os
+
+    named = CLUSTER_ARN.fullmatch(options.cluster)
+    if options.region and not REGION.fullmatch(options.region):
+        raise Unknown(f"{clean(options.region, 40)!r} is no region; one looks like us-west-2")
+    if named and options.region and named["region"] != options.region:
+        raise Unknown(f"the cluster's ARN is of {named['region']}, but --region is {options.region}")
+    own = CLUSTER_ARN.fullmatch(str(local.get("ClusterArn", "")))
+    region = (
+        options.region
+        or (named["region"] if named else "")
+        or os.environ.get("AWS_REGION")
+        or os.environ.get("AWS_DEFAULT_REGION")
+        or _profile_region(options.profile)
+        or (own["region"] if own else "")
+    )
+    if not region:
+        raise NoAccess(f"no region: pass --region or set AWS_REGION, {IAM}")
+    return region
+
+
+def _profile_region(profile: str) -> str:
+    import boto3
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        return boto3.Session(profile_name=profile or None).region_name or ""
+    except BotoCoreError as error:
+        raise NoAccess(f"{error}, {IAM}") from error
+
+
+def find_cluster(options: Options, local: Mapping[str, Any], aws: Aws) -> str:
+    """--cluster, this node's own, or the only one there is. Raises Unknown with a list to choose from."""
+    if options.cluster:
+        if not CLUSTER_NAME.fullmatch(options.cluster) and not CLUSTER_ARN.fullmatch(options.cluster):
+            raise Unknown(f"{clean(options.cluster, 80)!r} is neither a cluster's name nor its ARN")
+        return options.cluster
+    if CLUSTER_NAME.fullmatch(name := str(local.get("ClusterName", ""))):
+        return name
+    names = _clusters(aws)
+    if len(names) == 1:
+        return names[0]
+    raise Unknown(f"pass --cluster; {_listed(names, aws.region)}")
+
+
+def _clusters(aws: Aws) -> list[str]:
+    rows = aws.listed("sagemaker", "ListClusters", "ClusterSummaries", MaxResults=100)
+    return sorted(str(row["ClusterName"]) for row in rows.items)
+
+
+def _listed(names: list[str], region: str) -> str:
+    return f"clusters in {region}: {', '.join(names)}" if names else f"there is no cluster in {region}"
+
+
+def _known(aws: Aws) -> str:
+    try:
+        return _listed(_clusters(aws), aws.region)
+    except Unknown as why:
+        return f"could not list the others: {why}"
+
+
+def _identity(aws: Aws) -> str:
+    """Who we are to AWS, without the account; empty where sts does not answer but others may."""
+    try:
+        arn = str(aws.read("sts", "GetCallerIdentity").get("Arn", ""))
+    except NoAccess:
+        raise
+    except Unknown:
+        return ""
+    return arn.rpartition(":")[2]
+
+
+def _resource_config(host: Host | None) -> Mapping[str, Any]:
+    """ClusterConfig of this node's resource_config.json; empty where there is none, or only root may read it."""
+    if host is None:
+        return {}
+    path = host.env.get("SAGEMAKER_RESOURCE_CONFIG_PATH") or RESOURCE_CONFIG
+    try:
+        config = json.loads(host.read(path))
+    except (OSError, ValueError):
+        return {}
+    found = config.get("ClusterConfig") if isinstance(config, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _with_roles(cluster: Cluster, host: Host | None) -> Cluster:
+    """Roles of the groups, from provisioning_parameters.json where the API names none."""
+    if host is None or all(group.role for group in cluster.groups):
+        return cluster
+    try:
+        config = json.loads(host.read(PARAMETERS))
+        roles = {config.get("controller_group"): CONTROLLER, config.get("login_group"): LOGIN}
+        roles |= {group.get("instance_group_name"): COMPUTE for group in config.get("worker_groups") or ()}
+    except (OSError, ValueError, AttributeError):
+        return cluster
+    return replace(
+        cluster,
+        groups=tuple(replace(group, role=group.role or roles.get(group.name, "")) for group in cluster.groups),
+    )
+
+
+# judging
+
+
+def judge(view: View, policy: Policy, partitions: Mapping[str, tuple[str, ...]] | None = None) -> list[Result]:
+    """One result a check. ``partitions`` (partition to node names) comes from Slurm, where it could be read."""
+    trouble = view.answers.get("account")
+    if isinstance(trouble, Unknown):
+        return [Result("aws", UNKNOWN, clean(str(trouble)))]
+    if partitions:
+        view = replace(view, answers={**view.answers, "partitions": dict(partitions)})
+    return list(_merged(probe.run(name, module, view, policy) for name, module in CHECKS))
+
+
+def _merged(results: Iterator[Result]) -> Iterator[Result]:
+    """Checks that one missing permission kept from looking are one result, not seven."""
+    together: dict[str, list[Result]] = {}
+    for result in results:
+        if result.outcome == UNKNOWN:
+            together.setdefault(result.note, []).append(result)
+        else:
+            yield result
+    for same in together.values():
+        yield replace(same[0], probe=", ".join(one.probe for one in same))
+
+
+def instances(view: View) -> tuple[Instance, ...]:
+    """For the join; empty where the list could not be read."""
+    (found, _), _ = view.maybe("instances", ((), ""))
+    return tuple(found)
+
+
+def cluster(view: View) -> Cluster | None:
+    found, _ = view.maybe("cluster", None)
+    return found if isinstance(found, Cluster) else None
