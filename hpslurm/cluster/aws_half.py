@@ -10,7 +10,6 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -24,6 +23,7 @@ from hpslurm.probe import UNKNOWN, Result, Skip, Unknown
 from hpslurm.sources.aws import CLUSTER_ARN, CLUSTER_NAME, IAM, REGION, THREADS, Aws, Forbidden, NoAccess, NotFound
 from hpslurm.sources.host import Host
 from hpslurm.text import clean
+from hpslurm.values import dataclass, replace
 
 PARAMETERS = "/opt/ml/config/provisioning_parameters.json"
 WINDOW = 2 * 3600  # seconds of logs by default

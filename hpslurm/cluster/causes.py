@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+from hpslurm.values import dataclass
 
 
 @dataclass(frozen=True)

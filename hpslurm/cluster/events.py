@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import cache, lru_cache
 from typing import Any
@@ -24,6 +23,7 @@ from hpslurm.policy import Policy
 from hpslurm.probe import Skip, Unknown
 from hpslurm.sources.aws import Aws, Listing, Unsupported
 from hpslurm.text import clean
+from hpslurm.values import dataclass, replace
 
 MOST = 500  # events; HyperPod keeps about as many, for seven days
 MOST_DETAILS = 20  # calls for failure messages: each event is one

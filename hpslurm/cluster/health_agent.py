@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
@@ -22,6 +21,7 @@ from hpslurm.policy import Policy
 from hpslurm.probe import Unknown
 from hpslurm.sources.aws import LOGS, Aws, NotFound
 from hpslurm.text import clean
+from hpslurm.values import dataclass
 
 SECTION = "operations.md § 6"
 FAULT = Rule("agent-fault", P0, "HyperPod's health agent reports a fault", SECTION)

@@ -11,7 +11,6 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -23,6 +22,7 @@ from hpslurm.policy import Policy
 from hpslurm.probe import Unknown
 from hpslurm.sources.aws import CLUSTER_ARN, Aws, Listing
 from hpslurm.text import clean
+from hpslurm.values import dataclass
 
 SECTION = "operations.md § 6"
 CLUSTER_DOWN = Rule("hyperpod-cluster-failed", P0, "HyperPod cluster failed or is being deleted", SECTION)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm.cluster.health_agent import LogLine, evidence
 from hpslurm.cluster.hyperpod import Cluster, Instance, span
@@ -18,6 +17,7 @@ from hpslurm.finding import CONFIGURE, LOOK, P1, Finding, Rule, Suggestion
 from hpslurm.policy import Policy
 from hpslurm.probe import Unknown
 from hpslurm.text import clean
+from hpslurm.values import dataclass
 
 FAILED = Rule("lifecycle-failed", P1, "Lifecycle scripts failed on an instance", "operations.md § 4")
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from hpslurm.cluster.hyperpod import Cluster, Group, Instance
@@ -20,6 +19,7 @@ from hpslurm.finding import CONFIGURE, LOOK, P0, P1, P2, Evidence, Finding, Rule
 from hpslurm.policy import Policy
 from hpslurm.probe import Skip, Unknown
 from hpslurm.sources.aws import CLUSTER_ARN, Aws, Listing
+from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 2"
 NO_INBOUND = Rule("sg-no-inbound", P0, "No inbound rule from the group itself", SECTION)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from hpslurm.cluster.hyperpod import Cluster, Instance
@@ -20,6 +19,7 @@ from hpslurm.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Su
 from hpslurm.policy import Policy
 from hpslurm.probe import Skip, Unknown
 from hpslurm.sources.aws import Aws
+from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 2"
 SPLIT = Rule("zone-split", P1, "Nodes of one partition lie in several zones", SECTION)

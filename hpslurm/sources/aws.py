@@ -13,12 +13,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from hpslurm import __version__
 from hpslurm.probe import Unknown
 from hpslurm.text import clean
+from hpslurm.values import dataclass
 
 IAM = "operations.md § 2"
 LOGS = "operations.md § 4"

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from hpslurm.policy import Policy
 from hpslurm.sources import aws
 from hpslurm.sources.aws import OPERATIONS, Aws
 from hpslurm.sources.host import Host
+from hpslurm.values import replace
 from tests.aws_server import serve
 from tests.aws_server.scenario import FOLDER, tomllib
 

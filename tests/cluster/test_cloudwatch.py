@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from hpslurm.cluster import deep_checks, health_agent, lifecycle
 from hpslurm.cluster.health_agent import Facts, LogLine
 from hpslurm.policy import Policy
+from hpslurm.values import replace
 from tests.cluster.test_hyperpod import HEALTHY, NOW, ONE, with_group
 
 MARK = '"HealthMonitoringAgentDetectionEvent":"HealthEvent"'

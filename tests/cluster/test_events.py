@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from hpslurm.cluster import events
 from hpslurm.cluster.events import ClusterEvent, Facts
 from hpslurm.policy import Policy
+from hpslurm.values import replace
 from tests.cluster.test_hyperpod import HEALTHY, NOW, ONE, with_group
 
 FAILED = "Failed to provision EC2 Instance in Cluster demo and InstanceGroup worker-group-1"

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from hpslurm.cluster import causes, hyperpod
 from hpslurm.cluster.hyperpod import Cluster, Facts, Group, Instance
 from hpslurm.policy import Policy
 from hpslurm.probe import Unknown
+from hpslurm.values import replace
 
 NOW = 1_000_000.0
 WORKERS = Group("worker-group-1", "p5.48xlarge", "InService", 4, 4, hyperpod.COMPUTE, ("gpu",))

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from hpslurm.cluster import security_groups
@@ -9,6 +7,7 @@ from hpslurm.cluster.hyperpod import LOGIN
 from hpslurm.cluster.security_groups import Facts, Interface, SgRule
 from hpslurm.policy import Policy
 from hpslurm.probe import Unknown
+from hpslurm.values import replace
 from tests.cluster.test_hyperpod import HEALTHY, ONE, WORKERS
 
 A, B, SHARED = "sg-0aaaaaaaaaaaaaaaa", "sg-0bbbbbbbbbbbbbbbb", "sg-0cccccccccccccccc"

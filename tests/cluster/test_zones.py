@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from hpslurm.cluster import zones
@@ -11,6 +9,7 @@ from hpslurm.cluster.view import View
 from hpslurm.cluster.zones import Facts, Subnet
 from hpslurm.policy import Policy
 from hpslurm.probe import Skip
+from hpslurm.values import replace
 from tests.cluster.test_hyperpod import HEALTHY, WORKERS
 
 WEST_A = Subnet("subnet-a", "us-west-2a", "10.1.0.0/24", 4000)
