@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Look at the whole cluster: what is wrong, what to type next.",
     ),
     "explain": ("explain:command", "Print the reference section of a finding."),
+    "iam-policy": ("iam_policy:command", "Print the IAM policy that diagnose needs."),
     "install": ("install:command", "Print the exact steps that put the hooks on this cluster; change nothing."),
     "report": ("report:command", "What a job's nodes recorded, and how the job ended."),
 }

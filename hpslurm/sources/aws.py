@@ -31,12 +31,13 @@ CLUSTER_ARN = re.compile(r"arn:aws[a-z-]*:sagemaker:(?P<region>[a-z0-9-]+):\d{12
 CLUSTER_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d{1,2}")
 _CLUSTER = "arn:{partition}:sagemaker:{region}:{account}:cluster/*"
+_SESSION = f"{_CLUSTER} arn:{{partition}}:ssm:{{region}}::document/AWS-StartNonInteractiveCommand"
 _LOG_GROUP = "arn:{partition}:logs:{region}:{account}:log-group:/aws/sagemaker/Clusters/*"
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One thing we may ask; ``free`` needs no permission at all."""
+    """One thing we may ask; ``free`` needs no permission at all. ``resource`` holds one or more, by blanks."""
 
     service: str
     name: str
@@ -64,7 +65,7 @@ OPERATIONS = (
 )
 # Only after --probe ssm asked for it: a session starts a program on a node.
 SESSION_OPERATIONS = (
-    Operation("ssm", "StartSession", "run hpslurm-check on a node that Slurm cannot reach", _CLUSTER),
+    Operation("ssm", "StartSession", "run hpslurm-check on a node that Slurm cannot reach", _SESSION),
     Operation("ssm", "TerminateSession", "end a session that took too long"),
 )
 

@@ -1,0 +1,61 @@
+"""``hpslurm iam-policy``: the permissions that diagnose needs, as a policy document."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from hpslurm.sources.aws import OPERATIONS, SESSION_OPERATIONS, Operation
+
+CONTEXT = {"help_option_names": ["-h", "--help"]}
+
+
+@click.command(
+    "iam-policy",
+    context_settings=CONTEXT,
+    epilog="Exit codes: 0 done, 2 wrong command line. What each permission is for: operations.md § 2.",
+)
+@click.option("--region", default="*", show_default=True, help="Only clusters and logs of this region.")
+@click.option("--account", default="*", show_default=True, help="Only clusters and logs of this account.")
+@click.option("--partition", default="aws", show_default=True, help="aws, aws-us-gov or aws-cn.")
+@click.option("--ssm", is_flag=True, help="Also what diagnose --probe ssm needs; it starts sessions on nodes.")
+@click.option("--why", is_flag=True, help="Print a line for each permission instead of the document.")
+def command(region: str, account: str, partition: str, ssm: bool, why: bool) -> None:
+    """Print the IAM policy that hpslurm diagnose needs. All of it reads; nothing in it changes anything.
+
+    \b
+    Examples:
+      hpslurm iam-policy --region us-west-2 --account 123456789012 > policy.json
+      hpslurm iam-policy --why
+    """
+    operations = [*OPERATIONS, *(SESSION_OPERATIONS if ssm else ())]
+    if why:
+        for operation in operations:
+            note = " (needs no permission)" if operation.free else ""
+            click.echo(f"{operation.action:34} {operation.why}{note}")
+        return
+    click.echo(json.dumps(document(operations, region, account, partition), indent=2))
+
+
+def document(operations: list[Operation], region: str, account: str, partition: str) -> dict[str, Any]:
+    """One statement for each set of resources; sessions stand apart, because they are no reads."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for operation in operations:
+        if not operation.free:
+            kind = "Sessions" if operation in SESSION_OPERATIONS else "Reads"
+            groups.setdefault((kind, operation.resource), []).append(operation.action)
+    names = {"region": region, "account": account, "partition": partition}
+    return {
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Sid": f"Hpslurm{kind}{number}",
+                "Effect": "Allow",
+                "Action": sorted(actions),
+                "Resource": [item.format(**names) for item in resource.split()],
+            }
+            for number, ((kind, resource), actions) in enumerate(sorted(groups.items()), start=1)
+        ],
+    }

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import json
+
+from click.testing import CliRunner
+
+from hpslurm.cli.iam_policy import command
+from hpslurm.cluster import aws_half
+from hpslurm.cluster.aws_half import Options
+from tests.aws_server import serve
+
+
+def printed(*words: str) -> str:
+    result = CliRunner().invoke(command, words)
+    assert 0 == result.exit_code
+    return result.output
+
+
+def actions(*words: str) -> set[str]:
+    return {action for statement in json.loads(printed(*words))["Statement"] for action in statement["Action"]}
+
+
+def test_the_policy_allows_exactly_what_diagnose_calls():
+    with serve("sick") as server:
+        aws_half.collect(Options(region="us-west-2"))
+        called = set(server.calls)
+    assert called - {"sts:GetCallerIdentity"} == actions()
+
+
+def test_permissions_are_bound_to_clusters_and_their_logs_where_aws_lets_them_be():
+    words = ("--region", "us-west-2", "--account", "123456789012")
+    by_resource = {one["Resource"][0]: one["Action"] for one in json.loads(printed(*words))["Statement"]}
+    clusters = by_resource["arn:aws:sagemaker:us-west-2:123456789012:cluster/*"]
+    assert ["DescribeCluster", "DescribeClusterEvent", "ListClusterEvents", "ListClusterNodes"] == [
+        action.removeprefix("sagemaker:") for action in clusters
+    ]
+    assert ["logs:FilterLogEvents"] == by_resource[
+        "arn:aws:logs:us-west-2:123456789012:log-group:/aws/sagemaker/Clusters/*"
+    ]
+    assert all(action.startswith(("ec2:Describe", "sagemaker:List")) for action in by_resource["*"])
+
+
+def test_sessions_are_in_the_policy_only_when_asked_for():
+    assert {"ssm:StartSession", "ssm:TerminateSession"} == actions("--ssm") - actions()
+
+
+def test_every_permission_has_its_reason():
+    lines = printed("--why").splitlines()
+    assert len(lines) == len(actions()) + 1
+    assert all(len(line.split(maxsplit=1)[1]) > 20 for line in lines)
