@@ -6,7 +6,6 @@ be read is reported with what would help, and takes nothing else with it.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,17 +14,16 @@ from typing import Any
 
 from hpslurm import probe
 from hpslurm.cluster import deep_checks, events, health_agent, hyperpod, lifecycle, security_groups, zones
-from hpslurm.cluster.hyperpod import COMPUTE, CONTROLLER, LOGIN, Cluster, Instance
+from hpslurm.cluster.hyperpod import Cluster, Instance
+from hpslurm.cluster.join import CONTROLLER, LOGIN, WORKER
 from hpslurm.cluster.view import View
-from hpslurm.node.instance import RESOURCE_CONFIG
 from hpslurm.policy import Policy
 from hpslurm.probe import UNKNOWN, Result, Skip, Unknown
 from hpslurm.sources.aws import CLUSTER_ARN, CLUSTER_NAME, IAM, REGION, THREADS, Aws, Forbidden, NoAccess, NotFound
-from hpslurm.sources.host import Host
+from hpslurm.sources.hyperpod import Layout
 from hpslurm.text import clean
 from hpslurm.values import dataclass, replace
 
-PARAMETERS = "/opt/ml/config/provisioning_parameters.json"
 WINDOW = 2 * 3600  # seconds of logs by default
 EVENT_WINDOW = 24 * 3600  # events are few, and why an instance is missing can be hours old
 
@@ -62,11 +60,14 @@ class NoCluster(Exception):
     """The named cluster does not exist; the text lists those that do."""
 
 
-def collect(options: Options, host: Host | None = None, now: float | None = None, *, aws: Aws | None = None) -> View:
-    """Everything that AWS can tell. Raises NoCluster; anything else that fails is in the view."""
+def collect(options: Options, local: Layout | None = None, now: float | None = None, *, aws: Aws | None = None) -> View:
+    """Everything that AWS can tell. Raises NoCluster; anything else that fails is in the view.
+
+    ``local`` is what HyperPod's own files on this node say, where it is a HyperPod node.
+    """
     now = time.time() if now is None else now
+    local = local or Layout()
     try:
-        local = _resource_config(host)
         region = find_region(options, local)
         aws = aws or Aws(region, options.profile, seconds=options.seconds)
         identity = _identity(aws)
@@ -75,7 +76,7 @@ def collect(options: Options, host: Host | None = None, now: float | None = None
         return View({"account": why}, now, now - options.since)
     answers: dict[str, Any] = {"account": identity}
     try:
-        cluster = _with_roles(hyperpod.fetch_cluster(aws, name), host)
+        cluster = _with_roles(hyperpod.fetch_cluster(aws, name), local)
         answers["cluster"] = cluster
     except NotFound:
         raise NoCluster(f"no cluster {name!r} in {region}; {_known(aws)}") from None
@@ -148,7 +149,7 @@ def _side_by_side(tasks: list[Callable[[], Mapping[str, Any]]]) -> dict[str, Any
 # which account, region and cluster
 
 
-def find_region(options: Options, local: Mapping[str, Any]) -> str:
+def find_region(options: Options, local: Layout) -> str:
     """--region, the ARN, the environment, the profile, else what this node's own configuration says."""
     import os
 
@@ -157,7 +158,7 @@ def find_region(options: Options, local: Mapping[str, Any]) -> str:
         raise Unknown(f"{clean(options.region, 40)!r} is no region; one looks like us-west-2")
     if named and options.region and named["region"] != options.region:
         raise Unknown(f"the cluster's ARN is of {named['region']}, but --region is {options.region}")
-    own = CLUSTER_ARN.fullmatch(str(local.get("ClusterArn", "")))
+    own = CLUSTER_ARN.fullmatch(local.arn)
     region = (
         options.region
         or (named["region"] if named else "")
@@ -181,14 +182,14 @@ def _profile_region(profile: str) -> str:
         raise NoAccess(f"{error}, {IAM}") from error
 
 
-def find_cluster(options: Options, local: Mapping[str, Any], aws: Aws) -> str:
+def find_cluster(options: Options, local: Layout, aws: Aws) -> str:
     """--cluster, this node's own, or the only one there is. Raises Unknown with a list to choose from."""
     if options.cluster:
         if not CLUSTER_NAME.fullmatch(options.cluster) and not CLUSTER_ARN.fullmatch(options.cluster):
             raise Unknown(f"{clean(options.cluster, 80)!r} is neither a cluster's name nor its ARN")
         return options.cluster
-    if CLUSTER_NAME.fullmatch(name := str(local.get("ClusterName", ""))):
-        return name
+    if CLUSTER_NAME.fullmatch(local.cluster):
+        return local.cluster
     names = _clusters(aws)
     if len(names) == 1:
         return names[0]
@@ -222,32 +223,14 @@ def _identity(aws: Aws) -> str:
     return arn.rpartition(":")[2]
 
 
-def _resource_config(host: Host | None) -> Mapping[str, Any]:
-    """ClusterConfig of this node's resource_config.json; empty where there is none, or only root may read it."""
-    if host is None:
-        return {}
-    path = host.env.get("SAGEMAKER_RESOURCE_CONFIG_PATH") or RESOURCE_CONFIG
-    try:
-        config = json.loads(host.read(path))
-    except (OSError, ValueError):
-        return {}
-    found = config.get("ClusterConfig") if isinstance(config, dict) else None
-    return found if isinstance(found, dict) else {}
-
-
-def _with_roles(cluster: Cluster, host: Host | None) -> Cluster:
-    """Roles of the groups, from provisioning_parameters.json where the API names none."""
-    if host is None or all(group.role for group in cluster.groups):
+def _with_roles(cluster: Cluster, local: Layout) -> Cluster:
+    """Roles of the groups, from this node's own files where the API names none."""
+    if not local.controller_group:
         return cluster
-    try:
-        config = json.loads(host.read(PARAMETERS))
-        roles = {config.get("controller_group"): CONTROLLER, config.get("login_group"): LOGIN}
-        roles |= {group.get("instance_group_name"): COMPUTE for group in config.get("worker_groups") or ()}
-    except (OSError, ValueError, AttributeError):
-        return cluster
+    roles = {local.controller_group: CONTROLLER, local.login_group: LOGIN}
     return replace(
         cluster,
-        groups=tuple(replace(group, role=group.role or roles.get(group.name, "")) for group in cluster.groups),
+        groups=tuple(replace(group, role=group.role or roles.get(group.name, WORKER)) for group in cluster.groups),
     )
 
 

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from hpslurm.cluster.causes import cause_of
+from hpslurm.cluster.join import CONTROLLER, LOGIN, WORKER
 from hpslurm.cluster.view import View
 from hpslurm.finding import CONFIGURE, LOOK, P0, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.node import instance as types
@@ -40,7 +41,6 @@ IMAGES = Rule("hyperpod-image-differs", P1, "Instances of one group run differen
 IMAGE_OLD = Rule("hyperpod-image-old", P2, "Image is at its end of life or lacks security updates", SECTION)
 EKS = Rule("hyperpod-eks", P2, "Not a Slurm cluster", SECTION)
 
-CONTROLLER, LOGIN, COMPUTE = "controller", "login", "compute"
 STUCK_MINUTES = 90  # HyperPod may retry; without a new attempt for this long it has stopped
 # status of an instance: what is going on, in words
 WORKING = {
@@ -57,7 +57,7 @@ _NODE_NAME = re.compile(r"ip-(\d{1,3})-(\d{1,3})-(\d{1,3})-(\d{1,3})")
 
 @dataclass(frozen=True)
 class Group:
-    """An instance group. ``role`` is controller, login, compute, or empty where nothing says.
+    """An instance group. ``role`` is controller, login, worker, or empty where nothing says.
 
     ``security_groups`` and ``subnets`` are the ones in effect: the group's own where it
     has some, else the cluster's.
@@ -91,7 +91,7 @@ class Group:
     @property
     def trains(self) -> bool:
         """Whether NCCL traffic runs between its nodes."""
-        return self.efa != 0 and self.role in (COMPUTE, "")
+        return self.efa != 0 and self.role in (WORKER, "")
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def _group(raw: dict[str, Any], vpc: dict[str, Any]) -> Group:
     own = raw.get("OverrideVpcConfig")
     network = own or vpc
     slurm = raw.get("SlurmConfig") or {}
-    role = {"Controller": CONTROLLER, "Login": LOGIN, "Compute": COMPUTE, "Worker": COMPUTE}
+    role = {"Controller": CONTROLLER, "Login": LOGIN, "Compute": WORKER, "Worker": WORKER}
     return Group(
         name=str(raw["InstanceGroupName"]),
         type=str(raw.get("InstanceType") or "").removeprefix("ml."),

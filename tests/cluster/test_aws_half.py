@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -11,7 +10,7 @@ from hpslurm.cluster.aws_half import NoCluster, Options
 from hpslurm.policy import Policy
 from hpslurm.sources import aws
 from hpslurm.sources.aws import OPERATIONS, Aws
-from hpslurm.sources.host import Host
+from hpslurm.sources.hyperpod import Layout
 from hpslurm.values import replace
 from tests.aws_server import serve
 from tests.aws_server.scenario import FOLDER, tomllib
@@ -29,10 +28,10 @@ def scenario(name: str, **changes: Any) -> dict[str, Any]:
     return raw | changes
 
 
-def looked(source: Any, options: Options = DEMO, host: Host | None = None) -> dict[str, Any]:
+def looked(source: Any, options: Options = DEMO) -> dict[str, Any]:
     """Result by the name of its check."""
     with serve(source):
-        view = aws_half.collect(options, host)
+        view = aws_half.collect(options)
     return {result.probe: result for result in aws_half.judge(view, Policy())}
 
 
@@ -171,25 +170,16 @@ def test_names_that_cannot_be_are_refused_before_anything_is_sent(options):
         assert set() == set(server.calls) - {"sts:GetCallerIdentity"}
 
 
-def test_a_node_knows_its_cluster_region_and_roles_by_its_own_files(tmp_path, monkeypatch):
+def test_a_node_knows_its_cluster_region_and_roles_by_its_own_files(monkeypatch):
     raw = scenario("healthy")
     for group in raw["cluster"]["InstanceGroups"]:
         del group["SlurmConfig"]
     with serve(raw) as server:
         monkeypatch.delenv("AWS_DEFAULT_REGION")
-        folder = tmp_path / "opt/ml/config"
-        folder.mkdir(parents=True)
-        config = {"ClusterConfig": {"ClusterName": "demo", "ClusterArn": server.scenario.arn}}
-        (folder / "resource_config.json").write_text(json.dumps(config))
-        parameters = {
-            "controller_group": "controller-machine",
-            "login_group": "login-group",
-            "worker_groups": [{"instance_group_name": "worker-group-1", "partition_name": "gpu"}],
-        }
-        (folder / "provisioning_parameters.json").write_text(json.dumps(parameters))
-        view = aws_half.collect(Options(), Host(str(tmp_path), env={}))
+        local = Layout("demo", server.scenario.arn, controller_group="controller-machine", login_group="login-group")
+        view = aws_half.collect(Options(), local)
         assert 0 == server.calls["sagemaker:ListClusters"]
-    assert ["controller", "login", "compute"] == [group.role for group in aws_half.cluster(view).groups]
+    assert ["controller", "login", "worker"] == [group.role for group in aws_half.cluster(view).groups]
 
 
 def test_partitions_as_slurm_has_them_count_for_zones():

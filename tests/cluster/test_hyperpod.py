@@ -9,7 +9,7 @@ from hpslurm.probe import Unknown
 from hpslurm.values import replace
 
 NOW = 1_000_000.0
-WORKERS = Group("worker-group-1", "p5.48xlarge", "InService", 4, 4, hyperpod.COMPUTE, ("gpu",))
+WORKERS = Group("worker-group-1", "p5.48xlarge", "InService", 4, 4, hyperpod.WORKER, ("gpu",))
 ARN = "arn:aws:sagemaker:us-west-2:123456789012:cluster/abcdefghijkl"
 HEALTHY = Cluster(ARN, "abcdefghijkl", "demo", "InService", (WORKERS,), recovery="Automatic")
 ONE = Instance(
@@ -157,7 +157,7 @@ def test_an_absent_orchestrator_means_slurm_and_an_override_replaces_the_network
     cluster = hyperpod.parse_cluster(raw)
     assert ("slurm", "abcdefghijkl") == (cluster.orchestrator, cluster.id)
     assert [("sg-1",), ("sg-2",)] == [group.security_groups for group in cluster.groups]
-    assert [("", ()), (hyperpod.COMPUTE, ("gpu",))] == [(group.role, group.partitions) for group in cluster.groups]
+    assert [("", ()), (hyperpod.WORKER, ("gpu",))] == [(group.role, group.partitions) for group in cluster.groups]
     assert "eks" == hyperpod.parse_cluster(raw | {"Orchestrator": {"Eks": {"ClusterArn": "x"}}}).orchestrator
     assert "slurm" == hyperpod.parse_cluster(raw | {"Orchestrator": {"Slurm": {}}}).orchestrator
 
