@@ -53,6 +53,12 @@ class Policy:
     # diagnose: share of all nodes beyond which reboots and replacements are no longer suggested one by one
     guard_share: float = 0.25
     report_fresh: int = 86400  # seconds; a node whose newest record is older counts as not looked at
+    stack_min: int = 4 << 20  # bytes; an earlier tool for HyperPod fails below 4096 KiB
+    disk_used_max: float = 0.9  # share of a file system's size, and of its inodes
+    mtu_min: int = 9000  # bytes; EC2 offers 9001 within a VPC
+    clock_off_max: float = 1.0  # seconds; chrony on EC2 keeps below a millisecond
+    # One peer asks three times, five seconds apart, before it believes that a device is missing.
+    efa_boot_grace: float = 60.0  # seconds after boot in which an EFA device may still be coming
 
     partitions: tuple[str, ...] = ()  # hooks look only at these; empty: at all
     gate: tuple[str, ...] = ()  # rule ids for which the prolog may say drain; empty: none

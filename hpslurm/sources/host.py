@@ -78,6 +78,11 @@ COMMANDS = {
     "sacct": _slurm("sacct", "-X", "-n", "-P", f"--delimiter={SACCT_MARK}", f"--format={SACCT_FIELDS}", "-j"),
     # FI_HMEM=system: without it libfabric starts CUDA on a GPU that may be sick or another job's.
     "fi_info": Command(("/opt/amazon/efa/bin/fi_info", "/usr/bin/fi_info"), ("-p", "efa"), (("FI_HMEM", "system"),)),
+    "chronyc": Command(("/usr/bin/chronyc",), ("-n", "tracking")),
+    # The name service itself may hang on a dead server; a child can be left behind, a call of ours cannot.
+    "getent": Command(("/usr/bin/getent",), ("ahosts",)),
+    "iptables_save": Command(("/usr/sbin/iptables-legacy-save", "/usr/sbin/iptables-save"), ("-t", "filter")),
+    "nft": Command(("/usr/sbin/nft",), ("-s", "-n", "list", "ruleset")),
 }
 
 
@@ -157,15 +162,19 @@ class Host:
 
     def read(self, path: str, most: int = MOST_BYTES) -> str:
         """The text of a file, cut to ``most`` bytes; raises OSError as open() does."""
+        return self.read_bytes(path, most).decode("utf-8", "replace")
+
+    def read_bytes(self, path: str, most: int = MOST_BYTES) -> bytes:
+        """The first ``most`` bytes of a file, as they are."""
         handle = os.open(self.path(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             parts, left = [], most
-            while left and (part := os.read(handle, min(left, 1 << 16))):
+            while left > 0 and (part := os.read(handle, min(left, 1 << 16))):
                 parts.append(part)
                 left -= len(part)
         finally:
             os.close(handle)
-        return b"".join(parts).decode("utf-8", "replace")
+        return b"".join(parts)
 
     def word(self, path: str) -> str | None:
         """The one line of a sysfs file, or None where it does not exist."""
@@ -197,6 +206,24 @@ class Host:
             if len(words) == 5 and words[0] == path and all(word.isdigit() for word in words[1:]):
                 return Space(*(int(word) for word in words[1:]))
         raise Unknown(f"commands/df.txt has no line for {path}")
+
+    def uptime(self) -> float:
+        """Seconds since boot. Raises Unknown."""
+        text = self.read("/proc/uptime")
+        try:
+            return float(text.split()[0])
+        except (ValueError, IndexError):
+            raise Unknown("/proc/uptime shows no number") from None
+
+    def number(self, path: str) -> int | None:
+        """The one whole number of a sysfs file, or None where it does not exist. Raises Unknown for other text."""
+        text = self.word(path)
+        if text is None:
+            return None
+        try:
+            return int(text)
+        except ValueError:
+            raise Unknown(f"{path} holds no number but {clean(text, 40)!r}") from None
 
     # processes
 
@@ -236,7 +263,7 @@ class Host:
         command = COMMANDS[name]
         program = next((path for path in command.candidates if os.access(self.path(path), os.X_OK)), None)
         if program is None:
-            self._children[key] = self._saved_output(name, command)
+            self._children[key] = self._saved_output(name, command, words)
             return
         lock = self._lock(name)
         try:
@@ -296,13 +323,13 @@ class Host:
             self._children[key] = child
         return child
 
-    def _saved_output(self, name: str, command: Command) -> Output:
-        if self.root and self.exists(f"/commands/{name}.txt"):
-            status = self.word(f"/commands/{name}.status") or "0"
-            return Output(int(status), self.read(f"/commands/{name}.txt", command.most))
-        raise Unknown(
-            f"{os.path.basename(command.candidates[0])} is not installed: none of {', '.join(command.candidates)}"
-        )
+    def _saved_output(self, name: str, command: Command, words: tuple[str, ...]) -> Output:
+        for saved in ("-".join((name, *words)), name):  # commands/getent-ip-10-1-0-3.txt, else commands/getent.txt
+            if self.root and self.exists(f"/commands/{saved}.txt"):
+                status = self.word(f"/commands/{saved}.status") or "0"
+                return Output(int(status), self.read(f"/commands/{saved}.txt", command.most))
+        program = os.path.basename(command.candidates[0])
+        raise Unknown(f"{program} is not installed: none of {', '.join(command.candidates)}")
 
     def _lock(self, name: str) -> int | None:
         """Held by the child, so that one stuck in the kernel is never joined by a second."""

@@ -1,0 +1,101 @@
+"""Processes in state D: does one hang in the kernel, where no signal reaches it?
+
+A task that waits for a dead GPU, a hung driver call or a lost file system stays in state
+D. It holds its GPU and its segments, and Slurm cannot end its job ("Kill task failed"
+drains the node). Waiting for a disk looks the same for a moment, so a process counts
+only if it did not run between two looks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hpslurm import suggest
+from hpslurm.finding import LOOK, P1, Evidence, Finding, Rule, Suggestion
+from hpslurm.policy import Policy
+from hpslurm.probe import Unknown
+from hpslurm.sources.host import Host
+from hpslurm.text import clean
+
+STUCK = Rule("dstate-stuck", P1, "Processes stuck in the kernel", "debugging-guide.md § 7")
+BETWEEN = 0.3  # seconds between the two looks
+
+
+@dataclass(frozen=True)
+class Stuck:
+    pid: int
+    name: str
+    where: str  # the kernel function it waits in; empty where we may not see it
+
+
+@dataclass(frozen=True)
+class Facts:
+    stuck: tuple[Stuck, ...]
+    seen: int  # processes looked at
+
+
+def collect(host: Host) -> Facts:
+    first, seen = _waiting(host, host.glob("/proc/[0-9]*/stat"))
+    if not seen:
+        raise Unknown("/proc shows no process")
+    if first:
+        time.sleep(BETWEEN)
+    again, _ = _waiting(host, [f"/proc/{pid}/stat" for pid in first])
+    still = [pid for pid, moves in again.items() if moves == first[pid]]
+    return Facts(tuple(Stuck(pid, _name(host, pid), _where(host, pid)) for pid in still), seen)
+
+
+def _waiting(host: Host, paths: list[str]) -> tuple[dict[int, str], int]:
+    """Pid to start time and number of switches, of those in state D; and how many were readable."""
+    found, seen = {}, 0
+    for path in paths:
+        try:
+            words = host.read(path).rpartition(")")[2].split()
+            if len(words) < 20:
+                continue
+            seen += 1
+            if words[0] == "D":
+                folder = path.rpartition("/")[0]
+                switches = [line for line in host.read(f"{folder}/status").splitlines() if "ctxt_switches" in line]
+                found[int(folder.rpartition("/")[2])] = " ".join([words[19], *switches])
+        except (FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+            continue
+    return found, seen
+
+
+def _name(host: Host, pid: int) -> str:
+    try:
+        return clean(host.word(f"/proc/{pid}/comm") or "", 40)
+    except OSError:
+        return ""
+
+
+def _where(host: Host, pid: int) -> str:
+    try:
+        return clean(host.word(f"/proc/{pid}/wchan") or "", 60)
+    except OSError:
+        return ""
+
+
+def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
+    if facts.stuck:
+        names = ", ".join(f"{one.name} ({one.pid})" for one in facts.stuck[:5])
+        yield STUCK.found(
+            f"{len(facts.stuck)} of {facts.seen} processes did not run between two looks: {names}",
+            evidence=[
+                Evidence(f"/proc/{one.pid}", f"{one.name} state D in {one.where or 'the kernel'}")
+                for one in facts.stuck[:20]
+            ],
+            suggest=[
+                Suggestion(
+                    LOOK,
+                    "see where they wait: nv* is the GPU driver, ll_ and ptlrpc are Lustre, nfs and rpc are NFS",
+                    "clush -w {nodes} 'ps -eo pid,stat,wchan:32,user,comm | grep \" D\"'",
+                ),
+                suggest.save_evidence(),
+                suggest.drain(STUCK.id),
+                suggest.reboot("if they are still there after a minute: only a reboot removes them"),
+            ],
+        )

@@ -1,0 +1,84 @@
+"""RemoveIPC: does logind delete a user's shared memory while his job still runs?
+
+With RemoveIPC=yes systemd-logind removes everything a user owns in /dev/shm when his
+last login session ends. A job is no session: closing the terminal takes the segments
+from under its ranks ("unlink shared memory /dev/shm/nccl-... failed"). The setting
+is looked up as logind does: the main file, then the drop-ins of all folders by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hpslurm.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
+from hpslurm.policy import Policy
+from hpslurm.probe import Skip, Unknown
+from hpslurm.sources.host import Host
+from hpslurm.text import clean
+
+SECTION = "debugging-guide.md § 15"
+SET = Rule("logind-removeipc", P1, "logind removes shared memory at logout", SECTION)
+DEFAULT = Rule("logind-removeipc-default", P2, "logind removes shared memory at logout, by default", SECTION)
+PROGRAMS = ("/usr/lib/systemd/systemd-logind", "/lib/systemd/systemd-logind")
+FOLDERS = ("/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd", "/lib/systemd")
+_YES, _NO = ("1", "yes", "y", "true", "t", "on"), ("0", "no", "n", "false", "f", "off")
+
+
+@dataclass(frozen=True)
+class Facts:
+    removes: bool
+    where: str  # the file that says so; empty: nobody does, and the built-in default holds
+
+
+def collect(host: Host) -> Facts:
+    if not any(host.exists(path) for path in PROGRAMS):
+        raise Skip("systemd-logind is not installed")
+    removes, where, stock = None, "", None
+    for path in _files(host):
+        section = ""
+        for raw in host.read(path).splitlines():
+            line = raw.strip()
+            section = line if line.startswith("[") else section
+            name, equals, value = line.lstrip("#").partition("=")
+            if not equals or name.strip() != "RemoveIPC" or section not in ("[Login]", ""):
+                continue
+            word = value.strip().lower()
+            if line.startswith("#"):  # the file as shipped shows the built-in default like this
+                stock = word in _YES
+            elif word in _YES + _NO:
+                removes, where = word in _YES, path
+            else:
+                raise Unknown(f"{path} sets RemoveIPC to {clean(value, 40)!r}, which is neither yes nor no")
+    if removes is None:
+        # systemd's own default is yes; a distribution may build another one and shows it in the file
+        removes = stock is not False
+    return Facts(removes, where)
+
+
+def _files(host: Host) -> list[str]:
+    """The main file that counts, then the drop-ins; of one name only that of the first folder counts."""
+    main = [path for path in (f"{folder}/logind.conf" for folder in FOLDERS) if host.exists(path)][:1]
+    drop_ins: dict[str, str] = {}
+    for folder in FOLDERS:
+        for path in host.glob(f"{folder}/logind.conf.d/*.conf"):
+            drop_ins.setdefault(path.rpartition("/")[2], path)
+    return main + [drop_ins[name] for name in sorted(drop_ins)]
+
+
+def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
+    if not facts.removes:
+        return
+    rule = SET if facts.where else DEFAULT
+    yield rule.found(
+        f"RemoveIPC=yes {'in ' + facts.where if facts.where else 'is the built-in default'}, no wanted",
+        evidence=[Evidence(facts.where or "logind.conf and its drop-ins", "RemoveIPC=yes")],
+        suggest=[
+            Suggestion(LOOK, "see what logind uses", "srun -w {nodes} systemd-analyze cat-config systemd/logind.conf"),
+            Suggestion(
+                CONFIGURE,
+                "write RemoveIPC=no into /etc/systemd/logind.conf.d/hpslurm.conf under [Login], in the lifecycle "
+                "script as well; it holds from the next boot (restarting logind may log users out)",
+            ),
+        ],
+    )

@@ -1,0 +1,58 @@
+"""Stack limit: how large are the stacks of the threads that NCCL starts?
+
+glibc sizes a new thread's stack by this limit. A tiny one overflows in NCCL's or the
+framework's threads. ``unlimited`` does not mean large: glibc then gives each thread
+2 MiB, and NCCL before 2.30 was seen to crash in that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hpslurm.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
+from hpslurm.policy import Policy
+from hpslurm.probe import Unknown
+from hpslurm.sources.host import Host
+
+SECTION = "debugging-guide.md § 17"
+SMALL = Rule("stack-small", P1, "Stack limit small", SECTION)
+UNLIMITED = Rule("stack-unlimited", P2, "Stack limit unlimited: threads get 2 MiB", SECTION)
+_SEE = Suggestion(LOOK, "see the limit a job step gets", "srun -w {nodes} bash -c 'ulimit -s'")
+_SET = Suggestion(
+    CONFIGURE,
+    "set LimitSTACK=8M for slurmd, and see PropagateResourceLimits: the submit host's limit may come along",
+    "sudo systemctl edit slurmd",
+)
+
+
+@dataclass(frozen=True)
+class Facts:
+    whose: str
+    soft: float  # bytes; infinity when unlimited
+
+
+def collect(host: Host) -> Facts:
+    whose = "slurmd" if host.in_hook else "this process"
+    limits = f"/proc/{host.pid_of('slurmd') if host.in_hook else 'self'}/limits"
+    for line in host.read(limits).splitlines():
+        words = line.split()
+        if line.startswith("Max stack size") and len(words) > 3 and (words[3].isdigit() or words[3] == "unlimited"):
+            return Facts(whose, float("inf") if words[3] == "unlimited" else int(words[3]))
+    raise Unknown(f"{limits} does not list the stack size")
+
+
+def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
+    seen = [Evidence(f"limits of {facts.whose}", f"Max stack size {facts.soft:.0f} bytes")]
+    if facts.soft < policy.stack_min:
+        yield SMALL.found(
+            f"{facts.whose} has a stack of {facts.soft:.0f} bytes, {policy.stack_min} wanted",
+            evidence=seen,
+            suggest=[_SEE, _SET],
+        )
+    if facts.soft == float("inf"):
+        yield UNLIMITED.found(
+            f"{facts.whose} has an unlimited stack, so threads get 2 MiB; 8388608 bytes wanted, or NCCL 2.30 and later",
+            evidence=seen,
+            suggest=[_SEE, _SET],
+        )
