@@ -35,15 +35,13 @@ class Facts:
 def collect(host: Host) -> Facts:
     private = is_private(host)
     owners: dict[str, tuple[int, int]] = {}  # path: uid, bytes
-    for path in host.glob("/dev/shm/nccl-*"):
+    for path in _segments(host):
         try:
             about = os.lstat(host.path(path))
         except FileNotFoundError:  # its job removed it just now
             continue
         owners[path] = (about.st_uid, about.st_blocks * 512)
     if not owners and not private:
-        if not host.exists("/dev/shm"):
-            raise Unknown("/dev/shm does not exist")
         return Facts((), 0, 0, False)
     me = os.geteuid()
     mine = {path: owner for path, owner in owners.items() if me in (0, owner[0])}
@@ -53,6 +51,14 @@ def collect(host: Host) -> Facts:
     return Facts(
         tuple(path.rpartition("/")[2] for path in stale), size, len(held & set(mine)), private, len(owners) - len(mine)
     )
+
+
+def _segments(host: Host) -> list[str]:
+    try:
+        names = os.listdir(host.path("/dev/shm"))
+    except FileNotFoundError:
+        return []
+    return [f"/dev/shm/{name}" for name in sorted(names) if name.startswith("nccl-")]
 
 
 def is_private(host: Host) -> bool:
