@@ -42,6 +42,7 @@ class Facts:
     devices: tuple[str, ...]  # in sysfs
     domains: tuple[str, ...] | None  # as libfabric names them; None where it could not be asked
     trouble: str = ""  # why a part could not be judged
+    uptime: float = float("inf")  # seconds since boot
 
 
 def devices(host: Host) -> tuple[str, ...]:
@@ -77,7 +78,7 @@ def collect(host: Host) -> Facts:
             domains = _domains(host)
         except Unknown as why:
             trouble.append(str(why))
-    return Facts(name, wanted, here, domains, "; ".join(trouble))
+    return Facts(name, wanted, here, domains, "; ".join(trouble), host.uptime())
 
 
 def _domains(host: Host) -> tuple[str, ...]:
@@ -99,6 +100,11 @@ def _domains(host: Host) -> tuple[str, ...]:
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     count = len(facts.devices)
+    if facts.expected is not None and count < facts.expected and facts.uptime < policy.efa_boot_grace:
+        raise Unknown(
+            f"{count} of {facts.expected} EFA devices {facts.uptime:.0f} s after boot; "
+            f"the others may still come (efa_boot_grace is {policy.efa_boot_grace:.0f} s)"
+        )
     if facts.expected is not None and count < facts.expected:
         yield MISSING.found(
             f"{count} of {facts.expected} EFA devices of a {facts.type}",

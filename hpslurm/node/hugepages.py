@@ -1,0 +1,58 @@
+"""Huge pages: are any left for libfabric's bounce buffers?
+
+EFA's installer reserves 2 MiB pages. libfabric goes on without, but when they are used
+up a data loader that forks can end with "cannot allocate memory" while memory is free.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hpslurm.finding import CONFIGURE, LOOK, P2, Evidence, Finding, Rule, Suggestion
+from hpslurm.node import efa
+from hpslurm.policy import Policy
+from hpslurm.probe import Skip, Unknown
+from hpslurm.sources.host import Host
+
+SECTION = "debugging-guide.md § 6"
+NONE = Rule("hugepages-none", P2, "No huge pages reserved", SECTION)
+USED = Rule("hugepages-used-up", P2, "Huge pages used up", SECTION)
+
+
+@dataclass(frozen=True)
+class Facts:
+    total: int
+    free: int
+    size: int  # bytes of one
+
+
+def collect(host: Host) -> Facts:
+    if not efa.devices(host):
+        raise Skip("no EFA device")
+    text = host.read("/proc/meminfo")
+    found = dict(re.findall(r"^(HugePages_Total|HugePages_Free|Hugepagesize):\s+(\d+)(?: kB)?$", text, re.M))
+    if len(found) != 3:
+        raise Unknown("/proc/meminfo does not list huge pages")
+    return Facts(int(found["HugePages_Total"]), int(found["HugePages_Free"]), int(found["Hugepagesize"]) << 10)
+
+
+def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
+    see = Suggestion(LOOK, "see them", "srun -w {nodes} grep -i huge /proc/meminfo")
+    said = [Evidence("/proc/meminfo", f"HugePages_Total {facts.total} HugePages_Free {facts.free}")]
+    if not facts.total:
+        yield NONE.found(
+            "0 huge pages reserved; EFA's installer reserves some",
+            evidence=said,
+            suggest=[see, Suggestion(CONFIGURE, "vm.nr_hugepages in /etc/sysctl.d, in the lifecycle script as well")],
+        )
+    elif not facts.free:
+        yield USED.found(
+            f"all {facts.total} huge pages of {facts.size} bytes are in use",
+            evidence=said,
+            suggest=[
+                see,
+                Suggestion(CONFIGURE, "reserve more, or FI_EFA_USE_HUGE_PAGE=0 for jobs whose data loaders fork"),
+            ],
+        )
