@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 import time
 import zlib
 from fnmatch import fnmatchcase
 from typing import Any
 
+from hpslurm import toml
 from hpslurm.finding import Finding
 from hpslurm.text import clean
 from hpslurm.values import dataclass, fields, replace
@@ -110,7 +110,7 @@ def load(path: str = PATH, *, node: str = "", instance: str = "") -> Policy:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         return replace(default, problems=(f"{path} ignored, defaults used: {reason}",))
     try:
-        raw = _toml(text)
+        raw = toml.loads(text)
     except ValueError as error:
         return replace(default, problems=(f"{path} ignored, defaults used: {clean(str(error))}",))
     taken, problems = _checked(raw, path)
@@ -134,15 +134,6 @@ def _trusted_text(path: str) -> str:
         return os.read(handle, LARGEST).decode("utf-8")
     finally:
         os.close(handle)
-
-
-def _toml(text: str) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    loaded: dict[str, Any] = tomllib.loads(text)
-    return loaded
 
 
 def _checked(raw: dict[str, Any], path: str) -> tuple[dict[str, Any], list[str]]:

@@ -72,7 +72,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
                 Suggestion(LOOK, "see them in a step", "srun -w {nodes} ls -l /dev/infiniband"),
                 Suggestion(
                     CONFIGURE,
-                    "pass /dev/infiniband into the container (enroot: mount it), or look at the udev rules of rdma-core",
+                    "pass /dev/infiniband into the container (enroot mounts it), or look at rdma-core's udev rules",
                 ),
             ],
         )

@@ -6,11 +6,10 @@ there; else from HyperPod's own resource_config.json. No network, no metadata se
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from functools import cache
 
+from hpslurm import toml
 from hpslurm.probe import Unknown
 from hpslurm.sources.host import Host
 from hpslurm.values import dataclass
@@ -72,14 +71,7 @@ def _from_resource_config(host: Host, product: str | None) -> str:
 @cache
 def table() -> dict[str, Expected]:
     """Instance type (without ``ml.``) to device counts, from ``tables/instances.toml``."""
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    path = os.path.join(os.path.dirname(os.path.dirname(__file__)), "tables", "instances.toml")
-    with open(path, "rb") as file:
-        rows = tomllib.load(file)["row"]
-    return {row["type"]: Expected(row.get("gpus"), row.get("efa")) for row in rows}
+    return {row["type"]: Expected(row.get("gpus"), row.get("efa")) for row in toml.table("instances")}
 
 
 def expected(host: Host) -> tuple[str, Expected]:

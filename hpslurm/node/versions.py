@@ -1,0 +1,203 @@
+"""Versions of everything between the program and the wire, and combinations known to be bad.
+
+All nodes of a job need the same driver, NCCL, plugin and libfabric: a node that differs
+can hang the others without a word. The versions are facts in every record, so that they
+can be compared between nodes; here only what ``tables/versions.toml`` knows is judged.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any
+
+from hpslurm import toml
+from hpslurm.finding import CONFIGURE, LOOK, Evidence, Finding, Rule, Suggestion
+from hpslurm.node import instance
+from hpslurm.policy import Policy
+from hpslurm.probe import Unknown
+from hpslurm.sources import elf
+from hpslurm.sources.host import Host
+
+INSTALLED = "/opt/amazon/efa_installed_packages"
+LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/local/lib", "/usr/lib")
+NCCL_FOLDERS = ("/opt/nccl/build/lib", "/usr/local/nccl/lib", "/usr/local/cuda/lib64")
+PLUGIN_FOLDERS = (
+    "/opt/amazon/ofi-nccl/lib",
+    "/opt/amazon/ofi-nccl/lib64",
+    "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu",
+    "/opt/amazon/ofi-nccl/lib/aarch64-linux-gnu",
+    "/opt/aws-ofi-nccl/lib",
+    "/opt/amazon/aws-ofi-nccl/lib",
+    "/opt/aws-ofi-nccl/install/lib",
+)
+_NCCL_TEXT = rb"NCCL version (\d+\.\d+\.\d+)"
+_PLUGIN_TEXT = rb"aws-ofi-nccl (\d+\.\d+[.\d]*)"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Empty text: not installed here, or not to be found out."""
+
+    type: str = ""  # instance type
+    kernel: str = ""
+    driver: str = ""  # NVIDIA's
+    cuda: str = ""  # toolkit
+    nccl: str = ""
+    plugin: str = ""  # aws-ofi-nccl
+    libfabric: str = ""
+    efa_installer: str = ""
+    efa: str = ""  # kernel driver
+    gdrcopy: str = ""
+    nccl_file: str = ""
+    plugin_file: str = ""
+
+
+def collect(host: Host) -> Facts:
+    try:
+        kind = instance.instance_type(host)
+    except Unknown:
+        kind = ""
+    packages = _text(host, INSTALLED)
+    nccl_file, nccl = nccl_library(host)
+    plugin_file, plugin = plugin_library(host)
+    if not plugin:
+        plugin = _first(r"libnccl-ofi[^_\s]*[_-](\d+\.\d+[.\d]*)", packages)
+    return Facts(
+        kind,
+        _text(host, "/proc/sys/kernel/osrelease").strip(),
+        _first(r"Module\s.*?\s(\d+\.\d+[.\d]*)\s", _text(host, "/proc/driver/nvidia/version")),
+        _first(r'"cuda"\s*:\s*\{[^}]*"version"\s*:\s*"([\d.]+)"', _text(host, "/usr/local/cuda/version.json")),
+        nccl,
+        plugin,
+        _first(r"libfabric\d*-aws(?:-bin)?[_-](\d+\.\d+[.\d]*(?:amzn[\d.]+)?)", packages),
+        _first(r"EFA installer version: (\S+)", packages),
+        _text(host, "/sys/module/efa/version").strip(),
+        _text(host, "/sys/module/gdrdrv/version").strip(),
+        nccl_file,
+        plugin_file,
+    )
+
+
+def _text(host: Host, path: str) -> str:
+    try:
+        return host.read(path, most=1 << 16)
+    except FileNotFoundError:
+        return ""
+
+
+def _first(pattern: str, text: str) -> str:
+    match = re.search(pattern, text)
+    return match[1] if match else ""
+
+
+def folders(host: Host, name: str) -> list[str]:
+    """Folders of a variable such as LD_LIBRARY_PATH; a hook has no user's."""
+    value = "" if host.in_hook else host.env.get(name, "")
+    return [one for one in value.split(":") if one.startswith("/")]
+
+
+def nccl_library(host: Host) -> tuple[str, str]:
+    """Path and version of the NCCL that a program here would load first, as far as a file can tell."""
+    wheels = [
+        path
+        for root in (*folders(host, "VIRTUAL_ENV")[:1], *folders(host, "CONDA_PREFIX")[:1])
+        for path in host.glob(f"{root}/lib/python3*/site-packages/nvidia/nccl/lib/libnccl.so.2")
+    ]
+    places = [*folders(host, "LD_LIBRARY_PATH"), *LIBRARIES, *NCCL_FOLDERS]
+    for path in [*wheels, *(f"{folder}/libnccl.so.2" for folder in places)]:
+        if host.exists(path):
+            return path, _nccl_version(host, path)
+    return "", ""
+
+
+def _nccl_version(host: Host, path: str) -> str:
+    real = os.path.basename(os.path.realpath(host.path(path)))
+    if version := _first(r"\.so\.(\d+\.\d+\.\d+)$", real):
+        return version
+    packages = path.partition("/nvidia/nccl/")[0]
+    for about in host.glob(f"{packages}/nvidia_nccl_cu*-*.dist-info") if "/nvidia/nccl/" in path else ():
+        return _first(r"nvidia_nccl_cu\d+-([\d.]+)\.dist-info", about)
+    return _inside(host, path, _NCCL_TEXT)
+
+
+def plugin_library(host: Host) -> tuple[str, str]:
+    """Path and version of the plugin that NCCL would load first."""
+    places = [*folders(host, "LD_LIBRARY_PATH"), *PLUGIN_FOLDERS, *LIBRARIES]
+    for folder in places:
+        for name in ("libnccl-net-ofi.so", "libnccl-net.so"):
+            if host.exists(f"{folder}/{name}"):
+                return f"{folder}/{name}", plugin_version(host, f"{folder}/{name}")
+    return "", ""
+
+
+def plugin_version(host: Host, path: str) -> str:
+    return _inside(host, path, _PLUGIN_TEXT)
+
+
+def _inside(host: Host, path: str, pattern: bytes) -> str:
+    try:
+        return (elf.search(host.path(path), pattern) or b"").decode("ascii", "replace").rstrip(".")
+    except (OSError, elf.Broken):
+        return ""
+
+
+# known combinations
+
+
+def order(version: str) -> tuple[int, ...]:
+    """``1.22.0amzn4.0`` to (1, 22, 0): numbers up to the first other text, for comparison."""
+    match = re.match(r"[vV]?(\d+(?:\.\d+)*)", version)
+    return tuple(int(one[:9]) for one in match[1].split(".")) if match else ()
+
+
+def within(version: str, low: str, below: str) -> bool:
+    """``low`` <= version < ``below``; an empty bound is none. False for a version that is not known."""
+    here = _padded(version)
+    return bool(here) and (not low or _padded(low) <= here) and (not below or here < _padded(below))
+
+
+def _padded(version: str) -> tuple[int, ...]:
+    numbers = order(version)
+    return (*numbers, 0, 0, 0, 0)[: max(4, len(numbers))] if numbers else ()
+
+
+@cache
+def rows() -> list[dict[str, Any]]:
+    return toml.table("versions")
+
+
+def table_rules() -> list[Rule]:
+    return [_rule(row) for row in rows()]
+
+
+def _rule(row: dict[str, Any]) -> Rule:
+    return Rule(row["id"], row["priority"], row["title"], "debugging-guide.md § 10")
+
+
+def applies(row: dict[str, Any], facts: Facts) -> bool:
+    """All conditions of the row hold for versions that are known."""
+    if row.get("types") and not facts.type.startswith(tuple(row["types"])):
+        return False
+    return all(within(getattr(facts, name), low, below) for name, (low, below) in row["when"].items())
+
+
+def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
+    for row in rows():
+        if applies(row, facts):
+            seen = {name: getattr(facts, name) for name in row["when"]}
+            yield _rule(row).found(
+                f"{', '.join(f'{name} {version}' for name, version in seen.items())}"
+                f"{f' on {facts.type}' if row.get('types') else ''}: {row['why']}; {row['wanted']} wanted",
+                evidence=[Evidence("versions", f"{name} {version}") for name, version in seen.items()],
+                suggest=[
+                    Suggestion(LOOK, "compare with the other nodes", "srun -w {nodes} hpslurm-check --json"),
+                    Suggestion(CONFIGURE, f"{row['wanted']}, on all nodes alike and in the lifecycle script"),
+                ],
+            )
+
+
+COMPARED = tuple(item.name for item in fields(Facts) if item.name not in ("type", "nccl_file", "plugin_file"))

@@ -1,0 +1,39 @@
+"""Reads TOML: our own tables, and the text of a file that a site wrote.
+
+``tables/NAME.toml`` is found beside this module, in a folder or in a zip file. A zip
+built for containers holds the tables as JSON too: Python 3.10 has no TOML of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+
+def loads(text: str) -> dict[str, Any]:
+    """The text as a dict. Raises ValueError that names the line, and for a Python without any TOML reader."""
+    try:
+        if sys.version_info >= (3, 11):
+            import tomllib
+        else:
+            import tomli as tomllib
+    except ImportError:
+        raise ValueError("this Python reads no TOML: 3.11 or later, or the package tomli, is needed") from None
+    loaded: dict[str, Any] = tomllib.loads(text)
+    return loaded
+
+
+def table(name: str) -> list[dict[str, Any]]:
+    """The rows of one of our tables."""
+    path = os.path.join(os.path.dirname(__file__), "tables", name)
+    try:
+        with open(f"{path}.toml", encoding="utf-8") as file:
+            loaded = loads(file.read())
+    except NotADirectoryError:  # we are in a zip file
+        import json
+
+        loader: Any = globals()["__loader__"]
+        loaded = json.loads(loader.get_data(f"{path}.json"))
+    rows: list[dict[str, Any]] = loaded["row"]
+    return rows
