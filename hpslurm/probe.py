@@ -52,9 +52,17 @@ class Probe(Protocol):
 
 
 def plain(value: Any) -> Any:
-    """Facts as JSON values: dataclasses as objects, infinity as the word, sets as sorted lists."""
+    """Facts as JSON values: dataclasses as objects, infinity as the word, sets as sorted lists.
+
+    Of a field marked ``names_only`` (values that may be secret) the keys remain.
+    """
     if is_dataclass(value):
-        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
+        return {
+            item.name: sorted(getattr(value, item.name))
+            if item.metadata.get("names_only")
+            else plain(getattr(value, item.name))
+            for item in fields(value)
+        }
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (set, frozenset)):

@@ -24,16 +24,21 @@ def loads(text: str) -> dict[str, Any]:
     return loaded
 
 
-def table(name: str) -> list[dict[str, Any]]:
-    """The rows of one of our tables."""
+def whole(name: str) -> dict[str, Any]:
+    """All of one of our tables: its rows, and lists beside them."""
     path = os.path.join(os.path.dirname(__file__), "tables", name)
     try:
         with open(f"{path}.toml", encoding="utf-8") as file:
-            loaded = loads(file.read())
+            return loads(file.read())
     except NotADirectoryError:  # we are in a zip file
         import json
 
         loader: Any = globals()["__loader__"]
-        loaded = json.loads(loader.get_data(f"{path}.json"))
-    rows: list[dict[str, Any]] = loaded["row"]
+        loaded: dict[str, Any] = json.loads(loader.get_data(f"{path}.json"))
+        return loaded
+
+
+def table(name: str) -> list[dict[str, Any]]:
+    """The rows of one of our tables."""
+    rows: list[dict[str, Any]] = whole(name)["row"]
     return rows

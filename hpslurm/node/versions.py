@@ -160,6 +160,10 @@ def within(version: str, low: str, below: str) -> bool:
     return bool(here) and (not low or _padded(low) <= here) and (not below or here < _padded(below))
 
 
+def later(version: str, than: str) -> bool:
+    return _padded(version) > _padded(than)
+
+
 def _padded(version: str) -> tuple[int, ...]:
     numbers = order(version)
     return (*numbers, 0, 0, 0, 0)[: max(4, len(numbers))] if numbers else ()
