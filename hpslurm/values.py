@@ -17,16 +17,17 @@ else:
     class Field:
         """One field; ``name`` is set by ``dataclass``."""
 
-        __slots__ = ("default", "default_factory", "name")
+        __slots__ = ("default", "default_factory", "metadata", "name")
 
-        def __init__(self, default=_NONE, default_factory=None):
+        def __init__(self, default=_NONE, default_factory=None, metadata=None):
             self.name = ""
+            self.metadata = metadata or {}
             self.default = default
             self.default_factory = default_factory
 
-    def field(*, default=_NONE, default_factory=None):
-        """A field with a default, or with a function that makes one."""
-        return Field(default, default_factory)
+    def field(*, default=_NONE, default_factory=None, metadata=None):
+        """A field with a default, with a function that makes one, or with metadata."""
+        return Field(default, default_factory, metadata)
 
     def dataclass(*, frozen):
         """Turn a class with annotations into a frozen value class. ``frozen`` must be True."""

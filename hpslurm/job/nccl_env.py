@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -21,6 +20,7 @@ from hpslurm.policy import Policy
 from hpslurm.probe import Skip, Unknown
 from hpslurm.sources.host import Host
 from hpslurm.text import clean
+from hpslurm.values import dataclass, field
 
 REFERENCE = "operations.md § 5"
 LEFTOVER = Rule("env-leftover", P2, "Debugging switches that should not stay", REFERENCE)

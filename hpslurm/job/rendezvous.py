@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm.finding import CONFIGURE, LOOK, P0, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.node.names import NOT_FOUND
 from hpslurm.policy import Policy
 from hpslurm.probe import Skip, Unknown
 from hpslurm.sources.host import Host, error_of
+from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 1"
 LOOPBACK = Rule("master-addr-loopback", P0, "MASTER_ADDR means each node itself", SECTION)

@@ -8,12 +8,12 @@ configuration space of the bridges, of which only root reads more than 64 bytes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm.finding import CONFIGURE, LOOK, P1, Evidence, Finding, Rule, Suggestion
 from hpslurm.policy import Policy
 from hpslurm.probe import Skip, Unknown
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass
 
 ON = Rule("acs-on", P1, "PCIe bridges redirect traffic between devices", "debugging-guide.md § 14")
 DEVICES = "/sys/bus/pci/devices"

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm.finding import CONFIGURE, LOOK, P1, Evidence, Finding, Rule, Suggestion
 from hpslurm.policy import Policy
 from hpslurm.probe import Unknown
 from hpslurm.sources.host import Host, error_of
+from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 7"
 UNSYNCHRONISED = Rule("clock-unsynchronised", P1, "Clock not synchronised", SECTION)

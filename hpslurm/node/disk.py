@@ -8,13 +8,13 @@ at /opt/dlami/nvme: where it is not mounted, everything written there fills the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm.finding import CONFIGURE, LOOK, P0, P1, Evidence, Finding, Rule, Suggestion
 from hpslurm.node import instance
 from hpslurm.policy import Policy
 from hpslurm.probe import Unknown
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 7"
 FULL = Rule("disk-full", P0, "Root volume full", SECTION)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm import suggest
 from hpslurm.finding import LOOK, P1, Evidence, Finding, Rule, Suggestion
@@ -18,6 +17,7 @@ from hpslurm.policy import Policy
 from hpslurm.probe import Unknown
 from hpslurm.sources.host import Host
 from hpslurm.text import clean
+from hpslurm.values import dataclass
 
 STUCK = Rule("dstate-stuck", P1, "Processes stuck in the kernel", "debugging-guide.md § 7")
 BETWEEN = 0.3  # seconds between the two looks

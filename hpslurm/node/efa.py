@@ -78,7 +78,14 @@ def collect(host: Host) -> Facts:
             domains = _domains(host)
         except Unknown as why:
             trouble.append(str(why))
-    return Facts(name, wanted, here, domains, "; ".join(trouble), host.uptime())
+    return Facts(name, wanted, here, domains, "; ".join(trouble), _uptime(host))
+
+
+def _uptime(host: Host) -> float:
+    try:
+        return host.uptime()
+    except FileNotFoundError:  # a saved machine
+        return float("inf")
 
 
 def _domains(host: Host) -> tuple[str, ...]:

@@ -8,13 +8,13 @@ EFA's protocol. A device that stands still while the others move is one that NCC
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm.finding import LOOK, P1, Evidence, Finding, Rule, Suggestion
 from hpslurm.node import efa
 from hpslurm.policy import Policy
 from hpslurm.probe import Skip, Unknown
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 6"
 ERRORS = Rule("efa-errors", P1, "EFA devices counted errors during the job", SECTION)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm import suggest
 from hpslurm.finding import CONFIGURE, LOOK, P0, Evidence, Finding, Rule, Suggestion
@@ -17,6 +16,7 @@ from hpslurm.node import efa
 from hpslurm.policy import Policy
 from hpslurm.probe import Skip
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 6"
 UNBOUND = Rule("efa-driver-missing", P0, "EFA cards without a driver", SECTION, cause="efa_device_missing")

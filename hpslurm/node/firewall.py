@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.policy import Policy
 from hpslurm.probe import Unknown
 from hpslurm.sources.host import Host, error_of
 from hpslurm.text import clean
+from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 16"
 CLOSED = Rule("firewall-closed", P1, "Firewall drops what it does not know", SECTION)
@@ -40,11 +40,11 @@ class Facts:
     read: str  # nft, iptables or nothing
 
 
-@dataclass
 class _Chain:
-    policy: str = ""
-    hook: str = ""
-    rules: tuple[str, ...] = ()
+    def __init__(self, policy: str = "", hook: str = "") -> None:
+        self.policy = policy
+        self.hook = hook
+        self.rules: tuple[str, ...] = ()
 
 
 def _tool(host: Host) -> str:

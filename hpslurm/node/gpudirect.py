@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm.finding import CONFIGURE, LOOK, P0, Evidence, Finding, Rule, Suggestion
 from hpslurm.node import efa, instance
 from hpslurm.policy import Policy
 from hpslurm.probe import Skip, Unknown
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass
 
 OFF = Rule("gpudirect-off", P0, "No way for EFA to reach GPU memory", "debugging-guide.md § 6")
 DRIVER = "/proc/driver/nvidia/version"

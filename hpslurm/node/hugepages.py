@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm.finding import CONFIGURE, LOOK, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.node import efa
 from hpslurm.policy import Policy
 from hpslurm.probe import Skip, Unknown
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 6"
 NONE = Rule("hugepages-none", P2, "No huge pages reserved", SECTION)

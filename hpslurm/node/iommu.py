@@ -8,12 +8,12 @@ and no source says how it has to be set there: they are not judged.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm.finding import CONFIGURE, LOOK, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.policy import Policy
 from hpslurm.probe import Skip
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass
 
 TRANSLATES = Rule("iommu-translates", P2, "IOMMU translates for GPUs or EFA devices", "debugging-guide.md § 14")
 GROUPS = "/sys/kernel/iommu_groups"

@@ -9,13 +9,13 @@ is looked up as logind does: the main file, then the drop-ins of all folders by 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.policy import Policy
 from hpslurm.probe import Skip, Unknown
 from hpslurm.sources.host import Host
 from hpslurm.text import clean
+from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 15"
 SET = Rule("logind-removeipc", P1, "logind removes shared memory at logout", SECTION)

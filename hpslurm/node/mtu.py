@@ -7,12 +7,12 @@ the interfaces carry 9001 bytes, and a node with less is slower there than the o
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm.finding import CONFIGURE, LOOK, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.policy import Policy
 from hpslurm.probe import Skip
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass
 
 SMALL = Rule("mtu-small", P2, "MTU small", "debugging-guide.md § 3")
 NET = "/sys/class/net"

@@ -7,12 +7,12 @@ list of sockets shows whether munged listens; the socket's file would outlive it
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm.finding import LOOK, P0, Evidence, Finding, Rule, Suggestion
 from hpslurm.policy import Policy
 from hpslurm.probe import Skip, Unknown
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass
 
 DOWN = Rule("munge-down", P0, "munge does not run", "debugging-guide.md § 8")
 SOCKET = "munge.socket.2"

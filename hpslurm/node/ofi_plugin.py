@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.node import efa, versions
@@ -17,6 +16,7 @@ from hpslurm.policy import Policy
 from hpslurm.probe import Skip
 from hpslurm.sources import elf
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass
 
 MISSING = Rule("plugin-missing", P1, "No aws-ofi-nccl plugin on this node", "debugging-guide.md § 13")
 BROKEN = Rule("plugin-broken", P1, "The plugin cannot be loaded", "debugging-guide.md § 13")

@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm.finding import CONFIGURE, LOOK, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.policy import Policy
 from hpslurm.probe import Unknown
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass
 
 STALE = Rule("shm-stale", P2, "NCCL segments in /dev/shm that no process holds", "debugging-guide.md § 15")
 PRIVATE = Rule("shm-private", P2, "The job has a /dev/shm of its own", "debugging-guide.md § 15")

@@ -8,12 +8,12 @@ framework's threads. ``unlimited`` does not mean large: glibc then gives each th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.policy import Policy
 from hpslurm.probe import Unknown
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 17"
 SMALL = Rule("stack-small", P1, "Stack limit small", SECTION)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
@@ -21,6 +20,7 @@ from hpslurm.policy import Policy
 from hpslurm.probe import Unknown
 from hpslurm.sources import elf
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass, fields
 
 INSTALLED = "/opt/amazon/efa_installed_packages"
 LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/local/lib", "/usr/lib")
