@@ -194,9 +194,7 @@ def _may_gate(policy: Policy, node: str) -> bool:
 
 
 def _cost(began: float) -> dict[str, object]:
-    """What this hook took: wall seconds, and peak memory (KiB) of itself and of its largest child."""
-    import resource
-
+    """What this hook took: wall seconds, and its own peak memory in KiB."""
     peak = 0
     try:
         with open("/proc/self/status", encoding="ascii") as file:
@@ -204,8 +202,7 @@ def _cost(began: float) -> dict[str, object]:
         peak = int(match[1]) if match else 0
     except (OSError, ValueError):
         pass
-    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return {"seconds": round(time.monotonic() - began, 4), "peak_kib": peak, "children_peak_kib": children}
+    return {"seconds": round(time.monotonic() - began, 4), "peak_kib": peak}
 
 
 def main(words: list[str]) -> None:

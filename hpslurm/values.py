@@ -17,17 +17,18 @@ else:
     class Field:
         """One field; ``name`` is set by ``dataclass``."""
 
-        __slots__ = ("default", "default_factory", "metadata", "name")
+        __slots__ = ("default", "default_factory", "metadata", "name", "repr")
 
-        def __init__(self, default=_NONE, default_factory=None, metadata=None):
+        def __init__(self, default=_NONE, default_factory=None, metadata=None, repr=True):
             self.name = ""
+            self.repr = repr
             self.metadata = metadata or {}
             self.default = default
             self.default_factory = default_factory
 
-    def field(*, default=_NONE, default_factory=None, metadata=None):
-        """A field with a default, with a function that makes one, or with metadata."""
-        return Field(default, default_factory, metadata)
+    def field(*, default=_NONE, default_factory=None, metadata=None, repr=True):
+        """A field with a default, with a function that makes one, with metadata, or hidden from repr()."""
+        return Field(default, default_factory, metadata, repr)
 
     def dataclass(*, frozen):
         """Turn a class with annotations into a frozen value class. ``frozen`` must be True."""
@@ -84,7 +85,8 @@ else:
         return tuple(self.__dict__[name] for name in self.__value_fields__)
 
     def __repr__(self):
-        inside = ", ".join(f"{name}={self.__dict__[name]!r}" for name in self.__value_fields__)
+        shown = [one.name for one in self.__value_fields__.values() if one.repr]
+        inside = ", ".join(f"{name}={self.__dict__[name]!r}" for name in shown)
         return f"{type(self).__qualname__}({inside})"
 
     def __eq__(self, other):

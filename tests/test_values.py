@@ -26,7 +26,7 @@ def both(body: str) -> list[Any]:
     return made
 
 
-POINT = "x: int;y: int = 2;tags: tuple = ();more: list = field(default_factory=list);kind: ClassVar[int] = 7"
+POINT = "x: int;y: int = 2;tags: tuple = ();more: list = field(default_factory=list);hidden: int = field(default=1, repr=False);kind: ClassVar[int] = 7"
 
 
 @values.dataclass(frozen=True)
@@ -50,7 +50,7 @@ def test_equal_values_are_equal_and_hash_alike() -> None:
     assert 1 == len({Kept(1, (2,)), Kept(1, (2,))})
 
 
-@pytest.mark.parametrize(("args", "kwargs"), [((), {}), ((1, 2, (), [], 5), {}), ((1,), {"x": 1}), ((1,), {"z": 1})])
+@pytest.mark.parametrize(("args", "kwargs"), [((), {}), ((1, 2, (), [], 5, 6), {}), ((1,), {"x": 1}), ((1,), {"z": 1})])
 def test_wrong_calls_are_type_errors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     for kind in both(POINT):
         with pytest.raises(TypeError):

@@ -123,10 +123,9 @@ class _Child:
 
     @property
     def program(self) -> str:
-        """``scontrol show nodes``: what a person would call it."""
+        """``scontrol --json show nodes``: what a person would type."""
         command = COMMANDS[self.name]
-        plain = [word for word in command.options if not word.startswith("-")]
-        return " ".join([os.path.basename(command.candidates[0]), *plain])
+        return clean(" ".join([os.path.basename(command.candidates[0]), *command.options]), 60)
 
     def ended(self) -> bool:
         if self.status is None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from functools import lru_cache
 
 from hpslurm.probe import Unknown
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass
 
 PATH = "/dev/kmsg"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"

@@ -77,8 +77,8 @@ def nothing(lab: Lab) -> nullcontext[None]:
 CASES = {
     # what breaks: (how, the script's assignments, words that the log or the record must hold)
     "nothing": (nothing, {}, '"type":"end"'),
-    "a fi_info that sleeps for ever": (sleeping_fi_info, {}, "fi_info did not answer within"),
-    "a child that ignores signals": (stubborn_fi_info, {}, "fi_info did not answer within"),
+    "a fi_info that sleeps for ever": (sleeping_fi_info, {}, "fi_info -p efa did not answer within"),
+    "a child that ignores signals": (stubborn_fi_info, {}, "fi_info -p efa did not answer within"),
     "no Python": (nothing, {"PYTHON": "/opt/hpslurm/bin/python"}, "No such file or directory"),
     "hpslurm not installed": (nothing, {"PYTHON": "/usr/bin/python3"}, "hpslurm"),
     "a full results folder": (full_results, {}, "No space left on device"),
