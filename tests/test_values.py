@@ -26,7 +26,16 @@ def both(body: str) -> list[Any]:
     return made
 
 
-POINT = "x: int;y: int = 2;tags: tuple = ();more: list = field(default_factory=list);hidden: int = field(default=1, repr=False);kind: ClassVar[int] = 7"
+POINT = ";".join(
+    (
+        "x: int",
+        "y: int = 2",
+        "tags: tuple = ()",
+        "more: list = field(default_factory=list)",
+        "hidden: int = field(default=1, repr=False)",
+        "kind: ClassVar[int] = 7",
+    )
+)
 
 
 @values.dataclass(frozen=True)

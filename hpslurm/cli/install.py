@@ -1,0 +1,60 @@
+"""``hpslurm install --print``: the steps for this cluster, to read and to type. Changes nothing."""
+
+from __future__ import annotations
+
+import click
+
+from hpslurm.cluster import install
+from hpslurm.probe import Unknown
+from hpslurm.sources import slurm
+from hpslurm.sources.host import Host
+
+SECONDS = 15.0
+
+
+@click.command(
+    "install",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 printed, 1 Slurm could not be asked, 2 wrong command line.",
+)
+@click.option("--print", "wanted", is_flag=True, help="Print the steps; hpslurm changes nothing.")
+@click.option("--snippet", is_flag=True, help="Print only the lines for a HyperPod lifecycle script.")
+@click.option("--root", default="/", hidden=True)
+def command(wanted: bool, snippet: bool, root: str) -> None:
+    """Print the exact steps that put the hooks on this cluster.
+
+    Asks the running controller which Slurm it is, which hooks it has already, and whether it is
+    configless, and prints what to type. Run it on the controller.
+
+    \b
+    Examples:
+      hpslurm install --print
+      hpslurm install --snippet >> lifecycle-script-part.sh
+    """
+    if not wanted and not snippet:
+        raise click.UsageError("hpslurm changes nothing by itself; to see the steps: hpslurm install --print")
+    host = Host(root, seconds=SECONDS)
+    try:
+        config = slurm.config(host)
+    except Unknown as why:
+        raise click.ClickException(f"{why}\nRun this on the controller, or read slurm.conf.example.") from None
+    finally:
+        host.end_all()
+    here = install.site(config, slurm.slurm_conf(host), host.exists("/opt/sagemaker_cluster"))
+    if snippet:
+        click.echo("\n".join(install.snippet(here)))
+        return
+    click.echo("\n".join(_text(here)))
+
+
+def _text(here: install.Site) -> list[str]:
+    version = ".".join(f"{part:02d}" for part in here.version) if here.version else "of an unknown release"
+    kind = "configless, " if here.configless else ""
+    lines = [f"Slurm {version}, {kind}{here.conf}" + (" on HyperPod" if here.hyperpod else "")]
+    for name, paths in here.hooks.items():
+        lines.append(f"{name} now: {', '.join(paths) or 'none'}")
+    for number, step in enumerate(install.steps(here), start=1):
+        lines += ["", f"{number}. {step.title}  (on {step.where})", f"   {step.why}"]
+        lines += [f"     {line}" for line in step.lines]
+    lines += ["", "As part of a HyperPod lifecycle script:", ""]
+    return lines + [f"     {line}" for line in install.snippet(here)]
