@@ -18,7 +18,7 @@ demo:
 	@$(BIN)/python tests/lab/contain.py $(BIN)/python tests/lab/demo.py
 
 test: lint
-	@$(BIN)/python tests/lab/contain.py $(BIN)/python -m pytest -rs $(PYTEST_ARGS)
+	@$(BIN)/python tests/lab/contain.py $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lint: venv
 	@$(BIN)/ruff check --quiet .

@@ -10,9 +10,17 @@ import pytest
 
 from hpslurm.policy import Policy
 from hpslurm.sources.host import Host
-from tests.lab.fixtures import lab, make_lab, pytest_collection_modifyitems
+from tests.lab.fixtures import lab, make_lab, pytest_collection_modifyitems, pytest_terminal_summary
 
-__all__ = ["host_with", "lab", "make_lab", "policy", "pytest_collection_modifyitems", "write"]
+__all__ = [
+    "host_with",
+    "lab",
+    "make_lab",
+    "policy",
+    "pytest_collection_modifyitems",
+    "pytest_terminal_summary",
+    "write",
+]
 
 
 @pytest.fixture

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 
 import pytest
 
 from tests.lab import guard
-from tests.lab.lab import Lab, LabError, missing_programs, new_folder
+from tests.lab.lab import Lab, missing_programs, new_folder
 
 
 @cache
@@ -32,6 +33,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "make_lab" in getattr(item, "fixturenames", ()):
             item.add_marker("lab")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was left out, and why, in a line for each reason."""
+    reasons = [report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", ())]
+    for reason, count in Counter(reasons).most_common():
+        terminalreporter.write_line(f"left out, {count} test{'s' * (count > 1)}: {reason}")
 
 
 @pytest.fixture
@@ -59,6 +67,3 @@ def make_lab(request: pytest.FixtureRequest) -> Iterator[Callable[..., Lab]]:
 def lab(make_lab: Callable[..., Lab]) -> Lab:
     """Four nodes n1 to n4, healthy, without hooks."""
     return make_lab()
-
-
-__all__ = ["LabError", "lab", "make_lab", "pytest_collection_modifyitems"]
