@@ -130,7 +130,8 @@ def refusal(found: list[str]) -> str:
     return (
         f"This machine has a Slurm that is not ours, so nothing was touched:\n{seen}"
         "make test and make demo start and stop Slurm daemons of their own. Run them on a machine, or in a\n"
-        "container, without Slurm. The tests that start no daemon run anywhere:  pytest -m 'not lab'"
+        "container, without Slurm. The tests that start no daemon run anywhere:\n"
+        "  python3 -m venv .venv && .venv/bin/pip install -e '.[test]' && .venv/bin/pytest -m 'not lab'"
     )
 
 

@@ -125,7 +125,7 @@ def _logged(name: str, words: list[str], env: Mapping[str, str]) -> None:
 def make_venv() -> None:
     """Create or refresh .venv; nothing to do while pyproject.toml, Python and the place are the same."""
     with open(os.path.join(CHECKOUT, "pyproject.toml"), "rb") as file:
-        wanted = f"{sys.version}\n{sys.base_prefix}\n{CHECKOUT}\n{hashlib.sha256(file.read()).hexdigest()}\n"
+        wanted = f"{sys.version.split()[0]}\n{sys.base_prefix}\n{CHECKOUT}\n{hashlib.sha256(file.read()).hexdigest()}\n"
     stamp = os.path.join(VENV, "hpslurm-ready")
     python = os.path.join(VENV, "bin", "python")
     if _text(stamp) == wanted and os.access(python, os.X_OK):
