@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
@@ -47,12 +48,40 @@ def fold_nodes(names: Iterable[str]) -> str:
 
     found = NodeSet(resolver=RESOLVER_NOGROUP)
     odd = []
-    for name in names:
+    for name in _ranges(names):
         try:
             found.update(NodeSet(name, resolver=RESOLVER_NOGROUP))
         except Exception:  # a name that no node list can hold
             odd.append(name)
     return ",".join([*([str(found)] if found else []), *odd])
+
+
+_NUMBERED = re.compile(r"([A-Za-z0-9._-]*[A-Za-z._-])([0-9]{1,9})")
+
+
+def _ranges(names: Iterable[str]) -> Iterator[str]:
+    """Names that differ in their last number as one range: ClusterShell takes 0.1 ms for each name, 10,000 a second."""
+    numbers: dict[tuple[str, int], set[int]] = {}
+    for name in names:
+        found = _NUMBERED.fullmatch(name)
+        if not found:
+            yield name
+            continue
+        digits = found[2]
+        width = len(digits) if digits[0] == "0" and len(digits) > 1 else 0
+        numbers.setdefault((found[1], width), set()).add(int(digits))
+    for (prefix, width), some in numbers.items():
+        parts = []
+        first = last = -1
+        for number in sorted(some):
+            if number != last + 1 or first < 0:
+                if first >= 0:
+                    parts.append((first, last))
+                first = number
+            last = number
+        parts.append((first, last))
+        text = ",".join(f"{a:0{width}}" if a == b else f"{a:0{width}}-{b:0{width}}" for a, b in parts)
+        yield f"{prefix}[{text}]"
 
 
 def fold(findings: Iterable[Finding]) -> list[Folded]:

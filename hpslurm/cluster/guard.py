@@ -87,15 +87,14 @@ def _suggestions(
     that is not for all of them names its nodes itself.
     """
     subjects = list(dict.fromkeys(finding.subject for finding in group))
-    wanted: dict[Suggestion, list[str]] = {}
+    wanted: dict[Suggestion, dict[str, None]] = {}  # in the order in which they came
     for finding in group:
         for item in finding.suggestions:
-            names = wanted.setdefault(item, [])
-            if finding.subject not in names:
-                names.append(finding.subject)
+            wanted.setdefault(item, {})[finding.subject] = None
     left: dict[str, list[Suggestion]] = {name: [] for name in subjects}
     withdrawn: dict[str, list[str]] = {}
-    for item, names in wanted.items():
+    for item, whom in wanted.items():
+        names = list(whom)
         for_whom = []
         for name in names:
             why = _withdrawn(item, by_name.get(name), too_many, group[0].rule)

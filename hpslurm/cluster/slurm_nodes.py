@@ -25,6 +25,7 @@ SILENT = Rule("node-not-responding", P1, "slurmd on the node does not answer", G
 DRAINED = Rule("node-drained", P1, "Node drained", GUIDE)
 FAILING = Rule("node-failing", P1, "Node in state FAIL", GUIDE)
 INVALID = Rule("node-invalid", P1, "Node registered with less than slurm.conf says", GUIDE)
+UNREGISTERED = Rule("node-unregistered", P1, "Node has not registered since slurmctld started", GUIDE)
 UNKNOWN_STATE = Rule("node-state-unknown", P1, "Node in a state that hpslurm does not know", GUIDE)
 REBOOTING = Rule("node-rebooting", P2, "Reboot requested or under way", GUIDE)
 MAINTENANCE = Rule("node-maintenance", P2, "Node in a maintenance reservation", GUIDE)
@@ -67,6 +68,10 @@ ADVICE: dict[str, tuple[Suggestion, ...]] = {
     FAILING.id: (LOOK_AT_NODE, RESUME),
     INVALID.id: (
         Suggestion(LOOK, "what slurmd finds on the node, as a line for slurm.conf", "clush -w {nodes} 'slurmd -C'"),
+    ),
+    UNREGISTERED.id: (
+        LOOK_AT_SLURMD,
+        Suggestion(CONFIGURE, "slurmd is not running: start it", "clush -w {nodes} 'sudo systemctl restart slurmd'"),
     ),
     UNKNOWN_STATE.id: (LOOK_AT_NODE,),
     REBOOTING.id: (LOOK_AT_NODE,),
@@ -114,7 +119,8 @@ def _of(member: Member, node: SlurmNode, members: Members) -> Iterator[Finding]:
             f"{part.text}{_quoted(reading)}", evidence=[evidence(node)], suggest=part.row.advice, subject=node.name
         )
     if _is_unknown(node):
-        yield _found(UNKNOWN_STATE, node, node.words)
+        only_base = node.state == "UNKNOWN" and not flags - KNOWN_FLAGS
+        yield _found(UNREGISTERED if only_base else UNKNOWN_STATE, node, node.words)
     elif not (hits or reading.meant or rebooting or NOT_RESPONDING in flags):
         yield _found(_by_state(flags), node, f"{node.words}{_quoted(reading)}")
 

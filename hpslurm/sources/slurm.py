@@ -444,6 +444,10 @@ def _exit(value: Any) -> tuple[int | None, int | None]:
 # text
 
 _MARK = re.compile(r"^(?P<reason>.*) \[(?P<user>[^\s\[\]@]+)@(?P<time>[^\s\[\]]+)\]$", re.DOTALL)
+_WHOLE_LINES = frozenset(("Comment", "Extra", "AvailableFeatures", "ActiveFeatures", "Gres"))
+_LINES_OF_WORDS = frozenset(  # by their first key
+    ("NodeName", "CPUAlloc", "NodeAddr", "State", "Partitions", "BootTime", "InstanceId", "InstanceType")
+)
 _CONTINUED = " " * 10  # scontrol's indentation of a reason's further lines; fields have three blanks
 
 
@@ -465,9 +469,9 @@ def _node_of_block(block: str) -> SlurmNode:
         key, _, value = line.partition("=")
         if key == "Reason":
             reason = [value]
-        elif key in ("OS", "Comment", "Extra", "AvailableFeatures", "ActiveFeatures", "Gres"):
+        elif key in _WHOLE_LINES:
             fields.setdefault(key, value)
-        else:
+        elif key in _LINES_OF_WORDS:
             for word in line.split():
                 key, _, value = word.partition("=")
                 fields.setdefault(key, value)

@@ -67,6 +67,8 @@ def test_an_old_reason_on_a_node_that_was_resumed_is_no_finding():
          ["reason-gpu-count"]),
         ("UNKNOWN+NOT_RESPONDING", "", ["node-not-responding"]),
         ("FUTURE", "", []),
+        ("UNKNOWN", "", ["node-unregistered"]),
+        ("UNKNOWN+SHINY_NEW_FLAG", "", ["node-state-unknown"]),
         ("IDLE+DRAIN+INVALID_REG", "something new", ["node-invalid"]),
         ("IDLE+SHINY_NEW_FLAG", "", ["node-state-unknown"]),
         ("ERROR", "", ["node-state-unknown"]),
