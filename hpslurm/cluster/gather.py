@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from hpslurm import probe, records
-from hpslurm.cluster import join, slurm_nodes
+from hpslurm.cluster import accounting, controllers, hooks, join, queue, slurm_conf, slurm_nodes
 from hpslurm.finding import LOOK, P2, Finding, Rule, Suggestion
 from hpslurm.policy import Policy
 from hpslurm.probe import FAIL, PASS, SKIP, UNKNOWN, Result, Skip
@@ -41,6 +41,7 @@ class Half:
 def look(host: Host, policy: Policy, folders: Sequence[str], only: Callable[[str], bool] | None = None) -> Half:
     """``folders`` hold node records (``<node>.<hook>.jsonl``); ``only`` chooses nodes by name."""
     slurm.start(host, "scontrol_nodes_json", "squeue")
+    controllers.start(host)
     results: list[Result] = []
 
     def asked(name: str, ask: Callable[[], T], otherwise: T) -> T:
@@ -54,15 +55,15 @@ def look(host: Host, policy: Policy, folders: Sequence[str], only: Callable[[str
 
     nothing: tuple[slurm.Queued, ...] = ()
     found = asked("slurm_nodes", lambda: slurm.nodes(host), None)
-    queue = asked("jobs", lambda: slurm.queue(host), nothing) if found else nothing
+    jobs = asked("jobs", lambda: slurm.queue(host), nothing) if found else nothing
     layout = asked("hyperpod_files", lambda: hyperpod.layout(host), hyperpod.Layout())
-    kept, troubles = read_folders(folders)
+    kept, troubles, ran = read_folders(folders)
     nodes = found.nodes if found else ()
     wanted = [one for one in nodes if only is None or only(one.name)]
     members = join.join(
         wanted,
         time.time(),
-        queue=queue,
+        queue=jobs,
         records=kept,
         roles=roles(layout),
         instance_ids={one.name: one.instance_id for one in layout.machines},
@@ -74,8 +75,36 @@ def look(host: Host, policy: Policy, folders: Sequence[str], only: Callable[[str
     if found:
         facts = {"form": found.form, "nodes": len(wanted), "states": states(wanted)}
         results.append(judged("slurm_nodes", lambda: slurm_nodes.judge(members, policy), policy, facts))
+        everyone = replace(members, members=tuple(join.Member(one.name, one) for one in nodes))
+        results.append(judged("jobs", lambda: queue.judge(queue.Facts(jobs, everyone), policy), policy))
+        results.append(probe.run("accounting", accounting, host, policy))
+        results.append(probe.run("slurm_conf", slurm_conf, host, policy))
+        results.append(probe.run("hooks", _Hooks(ran), host, policy))
+    results.append(probe.run("controllers", controllers, host, policy))
+    if only is not None:
+        results = [replace(one, findings=_about(one.findings, members)) for one in results]
     results += of_records(members, policy, troubles)
     return Half(tuple(results), members, bool(found or kept), frozenset(one.name for one in nodes))
+
+
+def _about(findings: Iterable[Finding], members: join.Members) -> tuple[Finding, ...]:
+    """Findings of the whole cluster, or of a node that was chosen."""
+    chosen = {one.name for one in members.members}
+    return tuple(one for one in findings if not one.subject or one.subject in chosen)
+
+
+class _Hooks:
+    """The hooks check, with what the records know of them."""
+
+    __name__ = hooks.__name__
+
+    def __init__(self, ran: frozenset[str]) -> None:
+        self.ran = ran
+
+    def collect(self, host: Host) -> hooks.Facts:
+        return hooks.collect(host, self.ran)
+
+    judge = staticmethod(hooks.judge)
 
 
 def judged(name: str, judge: Callable[[], Iterable[Finding]], policy: Policy, facts: object = None) -> Result:
@@ -106,15 +135,15 @@ def roles(layout: hyperpod.Layout) -> dict[str, str]:
 # records
 
 
-def read_folders(folders: Sequence[str]) -> tuple[dict[str, records.Record], list[str]]:
-    """The newest record of each node over all folders, and what could not be read."""
+def read_folders(folders: Sequence[str]) -> tuple[dict[str, records.Record], list[str], frozenset[str]]:
+    """The newest record of each node over all folders, what could not be read, and which hooks left any."""
     found: list[records.Record] = []
     troubles: list[str] = []
     for folder in folders:
         some, refused = records.read_folder(folder)
         found += (replace(one, node=_node_of(one)) for one in some)
         troubles += refused
-    return records.newest(found), troubles
+    return records.newest(found), troubles, frozenset(one.hook for one in found)
 
 
 def _node_of(record: records.Record) -> str:

@@ -73,6 +73,7 @@ COMMANDS = {
     "scontrol_job": _slurm("scontrol", "-d", "show", "job"),
     "scontrol_ping": _slurm("scontrol", "ping"),
     "scontrol_config": _slurm("scontrol", "show", "config"),
+    "sacctmgr": _slurm("sacctmgr", "-n", "-P", "list", "cluster", "format=Cluster"),
     "squeue": _slurm("squeue", "-h", "-a", "-o", SQUEUE_FORMAT),
     # Text: the JSON of 22.05 calls failed jobs SUCCESS.
     "sacct": _slurm("sacct", "-X", "-n", "-P", f"--delimiter={SACCT_MARK}", f"--format={SACCT_FIELDS}", "-j"),
