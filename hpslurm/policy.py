@@ -49,6 +49,9 @@ class Policy:
     shm_tiny: int = 1 << 30  # bytes
     shm_min: int = 4 << 30  # bytes
     shm_used_max: float = 0.8  # share of the size
+    # nccl-tests against the expected bandwidth: peers stand at 0.95, 0.92 and 0.57; independent runs agree within 0.01.
+    bandwidth_warn_below: float = 0.9  # share
+    bandwidth_fail_below: float = 0.75  # share
 
     # diagnose: share of all nodes beyond which reboots and replacements are no longer suggested one by one
     guard_share: float = 0.25
