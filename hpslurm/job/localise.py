@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 PAIR = "pair"
@@ -26,6 +26,8 @@ PATH = "path"  # a slow pair again, after both were fast with others
 ALONE = "alone"  # inside one node
 RAIL = "rail"  # one GPU of each node, and so its NICs
 GROUP = "group"  # many nodes
+
+SLOW, AT_TIMES = "slow", "slow at times"
 
 OK = "ok"
 HUNG = "hung"
@@ -38,18 +40,21 @@ FEW_PAIRS = 6
 LEAST_SCATTER, MOST_SCATTER = 0.008, 0.03
 WEAK, STRONG = 2.5, 5.0  # scatters below the median: perhaps noise, surely not noise
 LEAST_WEAK, LEAST_STRONG = 0.05, 0.1  # share below the median that is not worth a hunt
-PROOF = 3.0  # weights of slow runs that name somebody: two strong ones, or three weak ones
-STRONG_WEIGHT, WEAK_WEIGHT = 1.5, 1.0
+# Weights of slow runs. One that was never fast is named by two strong runs or three weak ones; one that was fast
+# too by two strong or five weak ones: noise makes one run in 25 weak and one in 3,000 strong.
+WEAK_WEIGHT, STRONG_WEIGHT, PROOF = 1.0, 1.5, 3.0
+STRONG_AT_TIMES, PROOF_AT_TIMES = 2.5, 5.0
+CONFIRM = 3  # times that two halves, or one rail, are compared at most
 CONTROLS = 3  # good nodes that run alone beside the accused
 MOST_INSIDE = 8  # accused nodes that are looked into, alone and by rail
 
 
 @dataclass(frozen=True)
 class Options:
-    """How thorough. ``sweeps`` of pairs with new partners; ``acquit``: fast runs that clear a strong suspect.
+    """How thorough. ``sweeps`` of pairs with new partners; ``acquit``: fast retests that clear a strong suspect.
 
-    A fault that is always there needs one sweep. One that shows in half of the runs needs many: after eight
-    sweeps it was missed in 4 of 1,000 cases.
+    A fault that is always there needs one sweep. One that shows in half of the runs needs many: eight sweeps
+    miss it in 4 of 1,000 cases, ten in one. With ``acquit`` above 1, slow at times is enough to be named.
     """
 
     sweeps: int = 1
@@ -57,13 +62,18 @@ class Options:
     retest_rounds: int = 4
     path_rounds: int = 3
     rails: int = 0  # GPUs of a node; 0: rails are not looked at
+    rail_passes: int = 1
     alone: bool = True
     scale: bool = True
     seed: int = 0
 
+    @property
+    def at_times(self) -> bool:
+        return self.acquit > 1
+
 
 QUICK = Options()
-FULL = Options(sweeps=8, acquit=8, retest_rounds=12)
+FULL = Options(sweeps=10, acquit=8, retest_rounds=16, rail_passes=8)
 
 
 @dataclass(frozen=True)
@@ -144,32 +154,45 @@ def next_round(state: State) -> tuple[Run, ...]:
 # what the results say
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """One result of a pair, weighed once. ``blocks`` are the two that it joins, empty inside one."""
+
+    result: Result
+    pair: frozenset[str]
+    blocks: tuple[str, ...]
+    weight: float  # 0 when fast
+
+    def partner(self, node: str) -> str:
+        one, two = self.result.run.nodes
+        return two if one == node else one
+
+
 class _View:
-    """The results, sorted and weighed; everything else reads this."""
+    """The results, sorted and weighed, and who they name; everything else reads this."""
 
-    state: State
-    normal: float = 0.0
-    weak: float = 0.0
-    strong: float = 0.0
-
-    def __post_init__(self) -> None:
-        every = [result for results in self.state.rounds for result in results]
-        self.pairs = [one for one in every if one.run.kind in (PAIR, RETEST, PATH)]
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self._by_blocks: dict[tuple[str, ...], list[_Seen]] = {}
+        self.options = state.options
+        every = [result for results in state.rounds for result in results]
+        pairs = [one for one in every if one.run.kind in (PAIR, RETEST, PATH)]
         self.inside = [one for one in every if one.run.kind == ALONE]
         self.rails = [one for one in every if one.run.kind == RAIL]
         self.groups = [one for one in every if one.run.kind == GROUP]
-        self._draw_lines([one.value for one in self.pairs if one.run.kind == PAIR and one.status == OK])
-        self.of: dict[str, list[Result]] = {node: [] for node in self.state.nodes}
-        for one in self.pairs:
-            for node in one.run.nodes:
+        self.normal = self.weak = self.strong = 0.0
+        self._draw_lines([one.value for one in pairs if one.run.kind == PAIR and one.status == OK])
+        self.seen = [self._weigh(one) for one in pairs]
+        self.of: dict[str, list[_Seen]] = {node: [] for node in state.nodes}
+        for one in self.seen:
+            for node in one.pair:
                 self.of[node].append(one)
-        self.fast = {node for node in self.state.nodes if any(not self.is_slow(one) for one in self.of[node])}
-        self.block_paths = self._slow_block_paths()
-        self.paths = self._slow_paths()
-        self.accused: dict[str, str] = {}
-        while (worst := self._worst()) is not None:
-            self.accused[worst[0]] = worst[1]
+        self.slow = [one for one in self.seen if one.weight]
+        self.fast = {node for one in self.seen if not one.weight for node in one.pair}
+        self.nodes: dict[str, str] = {}  # named, and how
+        self.paths: dict[frozenset[str], str] = {}
+        self.block_paths: dict[tuple[str, ...], str] = {}
+        self._name()
 
     def _draw_lines(self, rates: list[float]) -> None:
         if not rates:
@@ -181,124 +204,137 @@ class _View:
         self.weak = self.normal - max(WEAK * scatter, LEAST_WEAK * self.normal)
         self.strong = self.normal - max(STRONG * scatter, LEAST_STRONG * self.normal)
 
-    def is_slow(self, one: Result) -> bool:
-        return one.value < self.weak or one.status != OK
+    @property
+    def shares(self) -> tuple[float, float]:
+        """The weak and the strong line as shares of normal."""
+        return (self.weak / self.normal, self.strong / self.normal) if self.normal else (0.9, 0.85)
 
-    def is_strong(self, one: Result) -> bool:
-        return one.value < self.strong or one.status != OK
-
-    def weight(self, results: Iterable[Result]) -> float:
-        return sum(STRONG_WEIGHT if self.is_strong(one) else WEAK_WEIGHT for one in results if self.is_slow(one))
+    def _weigh(self, one: Result) -> _Seen:
+        blocks = sorted({self.block(node) for node in one.run.nodes})
+        weight = 0.0
+        if one.status != OK or one.value < self.strong:
+            weight = STRONG_WEIGHT
+        elif one.value < self.weak:
+            weight = WEAK_WEIGHT
+        return _Seen(one, frozenset(one.run.nodes), tuple(blocks) if len(blocks) == 2 else (), weight)
 
     def block(self, node: str) -> str:
         return self.state.blocks.get(node, "")
 
-    def blocks_of(self, one: Result) -> tuple[str, ...]:
-        """The two blocks that a pair joins, or nothing where it stays inside one."""
-        blocks = sorted({self.block(node) for node in one.run.nodes})
-        return tuple(blocks) if len(blocks) == 2 else ()
+    # who is named: the one with most evidence first, because a named one explains the slow runs of others
 
-    def _slow_block_paths(self) -> set[tuple[str, ...]]:
-        """Two blocks between which every pair is slow, of nodes that are fast with others."""
-        between: dict[tuple[str, ...], list[Result]] = {}
-        for one in self.pairs:
-            if blocks := self.blocks_of(one):
-                between.setdefault(blocks, []).append(one)
-        found = set()
-        for blocks, results in between.items():
-            pairs = {frozenset(one.run.nodes) for one in results}
-            nodes = {node for pair in pairs for node in pair}
-            apart = len(pairs) > 1 and not frozenset.intersection(*pairs)  # not one node in all of them
-            slow = all(self.is_slow(one) for one in results) and self.weight(results) >= PROOF
-            if apart and slow and nodes <= self.fast:
-                found.add(blocks)
-        return found
+    def _name(self) -> None:
+        self.unexplained = list(self.slow)
+        while (best := max(self._candidates(), key=lambda one: one[0], default=None)) is not None:
+            _, key, how = best
+            if isinstance(key, str):
+                self.nodes[key] = how
+                self.unexplained = [one for one in self.unexplained if key not in one.pair]
+            elif isinstance(key, tuple):
+                self.block_paths[key] = how
+                self.unexplained = [one for one in self.unexplained if one.blocks != key]
+            else:
+                self.paths[key] = how
+                self.unexplained = [one for one in self.unexplained if one.pair != key]
+        self.against: dict[str, list[_Seen]] = {}
+        for one in self.unexplained:
+            for node in one.pair:
+                self.against.setdefault(node, []).append(one)
 
-    def _slow_paths(self) -> set[frozenset[str]]:
-        """Pairs that are slow every time, of nodes that are fast with others."""
-        by_pair: dict[frozenset[str], list[Result]] = {}
-        for one in self.pairs:
-            by_pair.setdefault(frozenset(one.run.nodes), []).append(one)
-        return {
-            pair
-            for pair, results in by_pair.items()
-            if len(results) > 1
-            and pair <= self.fast
-            and all(self.is_slow(one) for one in results)
-            and self.weight(results) >= PROOF
-            and all(self._often_fast(node) for node in pair)
-        }
-
-    def _often_fast(self, node: str) -> bool:
-        return self.fast_runs(node) >= self.state.options.acquit
-
-    def fast_runs(self, node: str) -> int:
-        return sum(not self.is_slow(one) for one in self.of[node])
-
-    def partner(self, one: Result, node: str) -> str:
-        return next(other for other in one.run.nodes if other != node)
-
-    def unexplained(self, node: str) -> list[Result]:
-        """Slow runs for which no accused partner and no slow path answers."""
-        return [
-            one
-            for one in self.of[node]
-            if self.is_slow(one)
-            and self.partner(one, node) not in self.accused
-            and frozenset(one.run.nodes) not in self.paths
-            and self.blocks_of(one) not in self.block_paths
-        ]
-
-    def _worst(self) -> tuple[str, str] | None:
-        """The next node that the results name, and how; the one with most evidence first."""
-        found = []
-        for node in self.state.nodes:
-            if node in self.accused:
-                continue
+    def _candidates(self) -> Iterator[tuple[float, str | tuple[str, ...] | frozenset[str], str]]:
+        by_node: dict[str, list[_Seen]] = {}
+        by_pair: dict[frozenset[str], list[_Seen]] = {}
+        by_blocks: dict[tuple[str, ...], list[_Seen]] = {}
+        for one in self.unexplained:
+            for node in one.pair:
+                by_node.setdefault(node, []).append(one)
+            if one.pair <= self.fast:
+                by_pair.setdefault(one.pair, []).append(one)
+                if one.blocks:
+                    by_blocks.setdefault(one.blocks, []).append(one)
+        for node, slow in by_node.items():
             # a partner that was never fast may itself be the reason
-            against = [one for one in self.unexplained(node) if self.partner(one, node) in self.fast]
-            partners = {self.partner(one, node) for one in against}
-            if node not in self.fast:
-                if len(partners) > 1 and self.weight(against) >= PROOF:
-                    found.append((self.weight(against), node, "slow"))
-            elif self.state.options.acquit > 1:
-                strong = [one for one in against if self.is_strong(one)]
-                if len({self.partner(one, node) for one in strong}) > 1 and self.weight(strong) >= PROOF:
-                    found.append((self.weight(strong), node, "slow at times"))
-        if not found:
-            return None
-        _, node, how = max(found)
-        return node, how
+            slow = [one for one in slow if one.partner(node) in self.fast]
+            how = self._how(slow, steady=node not in self.fast)
+            if how and self._apart(node, slow):
+                yield _total(slow), node, how
+        for blocks, slow in by_blocks.items():
+            pairs = {one.pair for one in slow}
+            steady = not any(one.blocks == blocks and not one.weight for pair in pairs for one in self._between(pair))
+            how = self._how(slow, steady=steady)
+            if how and len(pairs) > 1 and not frozenset.intersection(*pairs):  # not one node in all of them
+                yield _total(slow), blocks, how
+        for pair, slow in by_pair.items():
+            runs = sum(one.pair == pair for one in self.of[min(pair)])
+            if len(slow) == runs > 1 and _total(slow) >= PROOF and all(self.acquitted(node) for node in pair):
+                yield _total(slow), pair, SLOW
+
+    def _between(self, pair: frozenset[str]) -> list[_Seen]:
+        """All runs between the two blocks of a pair."""
+        if not self._by_blocks:
+            for one in self.seen:
+                self._by_blocks.setdefault(one.blocks, []).append(one)
+        blocks = tuple(sorted({self.block(node) for node in pair}))
+        return self._by_blocks.get(blocks, [])
+
+    def _how(self, slow: list[_Seen], *, steady: bool) -> str:
+        """How those runs name somebody who was never fast (steady) or was fast too; empty: they do not."""
+        if steady and _total(slow) >= PROOF:
+            return SLOW
+        if self.options.at_times and not steady:
+            weight = sum(STRONG_AT_TIMES if one.weight == STRONG_WEIGHT else WEAK_WEIGHT for one in slow)
+            if weight >= PROOF_AT_TIMES:
+                return AT_TIMES
+        return ""
+
+    def _apart(self, node: str, slow: list[_Seen]) -> bool:
+        """Several partners, and not all beyond one path: a partner of the own block, or of two blocks."""
+        partners = {one.partner(node) for one in slow}
+        if len(partners) < 2:
+            return False
+        blocks = {self.block(partner) for partner in partners}
+        return not self.state.blocks or self.block(node) in blocks or len(blocks) > 1
+
+    # who is still in doubt
+
+    def acquitted(self, node: str) -> bool:
+        """Fast often enough since it was suspected (quick: at all)."""
+        if not self.options.at_times:
+            return node in self.fast
+        fast = sum(not one.weight and one.result.run.kind != PAIR for one in self.of[node])
+        return fast >= self.options.acquit
 
     def suspects(self) -> list[str]:
         """Nodes about which the runs so far do not decide."""
-        return [node for node in self.state.nodes if node not in self.accused and self._is_suspect(node)]
+        return [node for node in self.state.nodes if node not in self.nodes and self._is_suspect(node)]
 
     def _is_suspect(self, node: str) -> bool:
-        if not self.of[node]:
-            return False
         if node not in self.fast:
-            return True
-        strong = [one for one in self.unexplained(node) if self.is_strong(one)]
-        return bool(strong) and not self._often_fast(node)
+            return bool(self.of[node])
+        strong = any(one.weight == STRONG_WEIGHT for one in self.against.get(node, ()))
+        return strong and not self.acquitted(node)
 
     def trusted(self) -> list[str]:
-        """Nodes that were fast and against which nothing stands."""
+        """Nodes that were fast and against which nothing grave stands."""
         return [
             node
             for node in self.state.nodes
             if node in self.fast
-            and node not in self.accused
-            and not any(self.is_strong(one) for one in self.unexplained(node))
+            and node not in self.nodes
+            and not any(one.weight == STRONG_WEIGHT for one in self.against.get(node, ()))
         ]
+
+    def count(self, kind: str) -> int:
+        """Rounds of a kind so far."""
+        return sum(bool(results) and results[0].run.kind == kind for results in self.state.rounds)
+
+
+def _total(slow: Iterable[_Seen]) -> float:
+    return sum(one.weight for one in slow)
 
 
 def _dice(state: State) -> random.Random:
     return random.Random(f"{state.options.seed}/{len(state.rounds)}")
-
-
-def _rounds_of(state: State, kind: str) -> int:
-    return sum(bool(results) and results[0].run.kind == kind for results in state.rounds)
 
 
 # what to run next
@@ -306,10 +342,10 @@ def _rounds_of(state: State, kind: str) -> int:
 
 def _sweep(state: State, view: _View) -> list[Run]:
     """All nodes in disjoint pairs; with an odd number the last one goes with one that is done already."""
-    if len(state.nodes) < 2 or _rounds_of(state, RETEST):
+    if len(state.nodes) < 2 or view.count(RETEST):
         return []
-    met = {frozenset(one.run.nodes) for one in view.pairs}
-    seen = {node: sum(one.run.kind == PAIR for one in view.of[node]) for node in state.nodes}
+    met = {one.pair for one in view.seen}
+    seen = {node: sum(one.result.run.kind == PAIR for one in view.of[node]) for node in state.nodes}
     sweep = min(seen.values(), default=0)
     if sweep >= state.options.sweeps:
         return []
@@ -364,61 +400,67 @@ def _across_blocks(
 
 
 def _retest(state: State, view: _View) -> list[Run]:
-    if _rounds_of(state, RETEST) >= state.options.retest_rounds:
-        return []
+    """Suspects with partners that were fast."""
     suspects = view.suspects()
+    if view.count(RETEST) >= state.options.retest_rounds or not suspects:
+        return []
     dice = _dice(state)
     dice.shuffle(suspects)
     partners = view.trusted()
     dice.shuffle(partners)
-    if not partners:  # nobody was fast: other pairs may tell more
-        met = {frozenset(one.run.nodes) for one in view.pairs}
-        fresh = [pair for pair in _new_pairs(suspects, met) if frozenset(pair) not in met]
-        return [Run(RETEST, pair) for pair in fresh]
     free = dict.fromkeys(partners)
-    runs = []
+    homes = {view.block(node) for node in partners}
+    runs, waiting = [], []
     for node in suspects:
-        met_by = {view.partner(one, node) for one in view.of[node]}
-        partner = _best_partner(node, free, met_by, view)
-        if partner is not None:
+        partner = _best_partner(node, free, view, homes)
+        if partner is None:
+            waiting.append(node)
+        else:
             del free[partner]
             runs.append(Run(RETEST, (node, partner)))
+    # those without a partner of their own may clear each other
+    met = {one.pair for one in view.seen}
+    waiting.sort(key=view.block)
+    runs += [Run(RETEST, pair) for pair in _new_pairs(waiting, met) if frozenset(pair) not in met]
     return runs
 
 
-def _best_partner(node: str, free: Iterable[str], met_by: set[str], view: _View) -> str | None:
-    """A new partner of the same block, so that no path between blocks comes in; else any new one; else any."""
-    near = far = old = None
+def _best_partner(node: str, free: Iterable[str], view: _View, homes: set[str]) -> str | None:
+    """A new partner of the same block, so that no path between blocks comes in; else any new one; else any.
+
+    Where the block has partners that others took this time, None: better wait than bring in a path.
+    """
+    met = {one.partner(node) for one in view.of[node]}
+    home = view.block(node)
+    far = old = None
     for other in free:
-        if other in met_by:
-            old = old or other
-        elif view.block(other) == view.block(node):
-            near = other
-            break
+        if view.block(other) != home:
+            far = far or (None if other in met else other)
+        elif other not in met:
+            return other
         else:
-            far = far or other
-    return near or far or old
+            old = old or other
+    if old is not None and view.state.blocks:
+        return old
+    if view.state.blocks and home in homes:
+        return None
+    return far or old or next(iter(free), None)
 
 
 def _path(state: State, view: _View) -> list[Run]:
     """Slow pairs once more, when both were fast with others."""
-    if _rounds_of(state, PATH) >= state.options.path_rounds:
+    if view.count(PATH) >= state.options.path_rounds:
         return []
     runs: list[Run] = []
-    busy: set[str] = set()
-    by_pair: dict[frozenset[str], list[Result]] = {}
-    for one in view.pairs:
-        by_pair.setdefault(frozenset(one.run.nodes), []).append(one)
-    for pair, results in by_pair.items():
-        if (
-            pair <= view.fast
-            and not pair & (busy | set(view.accused))
-            and all(view.is_slow(one) for one in results)
-            and view.weight(results) < PROOF
-        ):
-            runs.append(Run(PATH, results[0].run.nodes))
-            busy |= pair
-            blocks = view.blocks_of(results[0])
+    busy: set[str] = set(view.nodes)
+    for pair in dict.fromkeys(one.pair for one in view.unexplained):
+        results = [one for one in view.of[min(pair)] if one.pair == pair]
+        sure = _total(results) >= PROOF and (not results[0].blocks or len({one.pair for one in view.slow}) < 2)
+        if pair <= view.fast and not pair & busy and all(one.weight for one in results) and not sure:
+            if _total(results) < PROOF:
+                runs.append(Run(PATH, results[0].result.run.nodes))
+                busy |= pair
+            blocks = results[0].blocks
             other = _another_pair(view, blocks, busy) if blocks else None
             if other is not None:  # is it these two nodes, or all that lies between their blocks?
                 runs.append(Run(PATH, other))
@@ -436,7 +478,7 @@ def _another_pair(view: _View, blocks: tuple[str, ...], busy: set[str]) -> tuple
 
 def _looked_into(view: _View) -> list[str]:
     """Accused nodes that are slow; one that hangs or fails would only do so again."""
-    slow = [node for node in view.accused if any(one.status == OK for one in view.unexplained(node))]
+    slow = [node for node in view.nodes if any(one.weight and one.result.status == OK for one in view.of[node])]
     return slow[:MOST_INSIDE]
 
 
@@ -450,7 +492,8 @@ def _alone(state: State, view: _View) -> list[Run]:
 
 def _rail(state: State, view: _View) -> list[Run]:
     """One GPU position at a time, of an accused node and a good partner; slow ones again until it is sure."""
-    if state.options.rails < 2 or _rounds_of(state, RAIL) >= 2 * state.options.rails:
+    options = state.options
+    if options.rails < 2 or view.count(RAIL) >= _rail_rounds(options):
         return []
     partners = view.trusted()
     runs = []
@@ -461,30 +504,49 @@ def _rail(state: State, view: _View) -> list[Run]:
         partner = done[0].run.nodes[1] if done else partners[-1]
         if partner in partners:
             partners.remove(partner)
-        rail = _next_rail(state, view, done)
+        rail = _next_rail(view, node, done)
         if rail is not None:
             runs.append(Run(RAIL, (node, partner), rail))
     return runs
 
 
-def _next_rail(state: State, view: _View, done: list[Result]) -> int | None:
-    count = {rail: sum(one.run.rail == rail for one in done) for rail in range(state.options.rails)}
-    for rail, times in count.items():
-        if not times:
-            return rail
+def _rail_rounds(options: Options) -> int:
+    """The most rounds of rails: all passes, and some to confirm."""
+    return options.rails * options.rail_passes + 2 * CONFIRM if options.rails > 1 else 0
+
+
+def _next_rail(view: _View, node: str, done: list[Result]) -> int | None:
+    """A rail that was slow, until it is sure; else the next one of a pass; None when done."""
+    rails = range(view.options.rails)
+    of = {rail: [one for one in done if one.run.rail == rail] for rail in rails}
+    if missing := [rail for rail in rails if not of[rail]]:
+        return missing[0]
     line = _rail_lines(view, done)
-    for rail in count:
-        results = [one for one in done if one.run.rail == rail]
-        if all(one.value < line[0] for one in results) and _rail_weight(results, line) < PROOF:
-            return rail
-    return None
+    weights = {rail: _rail_weight(of[rail], line) for rail in rails}
+    if _strong_rails(weights) > len(rails) // 2 or any(weight >= PROOF for weight in weights.values()):
+        return None  # all of them: the node; or one is found
+    slow = [rail for rail in rails if weights[rail]]
+    if not view.options.at_times:
+        slow = [rail for rail in slow if all(one.value < line[0] for one in of[rail])]
+        return slow[0] if slow else None
+    doubtful = [
+        rail for rail in slow if weights[rail] >= STRONG_WEIGHT and len(of[rail]) < 2 * view.options.rail_passes
+    ]
+    if doubtful:
+        return doubtful[0]
+    least = min(len(results) for results in of.values())
+    return next((rail for rail in rails if len(of[rail]) == least), None) if least < view.options.rail_passes else None
+
+
+def _strong_rails(weights: Mapping[int, float]) -> int:
+    return sum(weight >= STRONG_WEIGHT for weight in weights.values())
 
 
 def _rail_lines(view: _View, done: list[Result]) -> tuple[float, float]:
-    """Weak and strong line for rails: the same shares below their own median as for pairs."""
-    middle = statistics.median([one.value for one in done] or [0.0])
-    share = (view.weak / view.normal, view.strong / view.normal) if view.normal else (0.0, 0.0)
-    return middle * share[0], middle * share[1]
+    """Weak and strong line for rails: the same shares below the fastest few as for pairs."""
+    best = sorted((one.value for one in done), reverse=True)[: max(1, len(done) // 2)]
+    usual = statistics.median(best or [0.0])
+    return usual * view.shares[0], usual * view.shares[1]
 
 
 def _rail_weight(results: Iterable[Result], line: tuple[float, float]) -> float:
@@ -492,15 +554,19 @@ def _rail_weight(results: Iterable[Result], line: tuple[float, float]) -> float:
 
 
 def slow_rails(view: _View, node: str) -> list[int]:
-    """Rails of a node that are slow every time, while most are not."""
+    """Rails of a node that are slow, while most are not."""
     done = [one for one in view.rails if one.run.nodes[0] == node]
     line = _rail_lines(view, done)
-    found = []
-    for rail in range(view.state.options.rails):
-        results = [one for one in done if one.run.rail == rail]
-        if results and all(one.value < line[0] for one in results) and _rail_weight(results, line) >= PROOF:
-            found.append(rail)
-    return found
+    of = {rail: [one for one in done if one.run.rail == rail] for rail in range(view.options.rails)}
+    weights = {rail: _rail_weight(results, line) for rail, results in of.items()}
+    if _strong_rails(weights) > view.options.rails // 2:
+        return []
+    steady = not view.options.at_times
+    return [
+        rail
+        for rail, weight in weights.items()
+        if weight >= PROOF and (not steady or all(one.value < line[0] for one in of[rail]))
+    ]
 
 
 # faults that show only with many nodes
@@ -508,52 +574,57 @@ def slow_rails(view: _View, node: str) -> list[int]:
 
 def _group(state: State, view: _View) -> list[Run]:
     """All together; then halves of the candidates, each filled up with known good nodes to half of all."""
-    if not state.options.scale or view.accused or view.paths or view.suspects() or len(state.nodes) < 4:
+    quiet = not (view.nodes or view.paths or view.block_paths or view.suspects())
+    if not state.options.scale or not quiet or len(state.nodes) < 4:
         return []
     if not view.groups:
         return [Run(GROUP, state.nodes)]
-    candidates = _candidates(state, view)
-    if len(candidates) < 2 or _rounds_of(state, GROUP) > math.ceil(math.log2(len(state.nodes))):
+    candidates, again = _halving(state, view)
+    if not again:
         return []
-    halves = _halves(state, candidates)
-    last = [one.run.nodes for one in view.groups[-2:]]
-    if len(view.groups) > 1 and [tuple(half) for half in halves] == last:
-        return []  # neither half was slower: it needs more than half of the nodes, or there is nothing
-    return [Run(GROUP, tuple(half)) for half in halves]
+    return [Run(GROUP, tuple(half)) for half in _halves(state, candidates)]
 
 
 def _halves(state: State, candidates: Sequence[str]) -> list[list[str]]:
-    middle = (len(candidates) + 1) // 2
-    good = [node for node in state.nodes if node not in set(candidates)]
-    filling = len(state.nodes) // 2 - middle
+    """Two groups of half of all nodes, with half of the candidates in each."""
+    size = len(state.nodes) // 2
+    middle = len(candidates) // 2
+    inside = set(candidates)
+    good = [node for node in state.nodes if node not in inside]
+    filling = size - middle
     first = [*candidates[:middle], *good[:filling]]
-    second = [*candidates[middle:], *good[filling : filling + len(state.nodes) // 2 - (len(candidates) - middle)]]
+    second = [*candidates[middle:], *good[filling:]][:size]
     return [first, second]
 
 
-def _candidates(state: State, view: _View) -> list[str]:
-    """Who may be at fault after the halvings so far."""
+def _halving(state: State, view: _View) -> tuple[list[str], bool]:
+    """Who may be at fault after the comparisons so far, and whether another one can tell more."""
     candidates = list(state.nodes)
-    for one, two in zip(view.groups[1::2], view.groups[2::2], strict=False):
-        halves = _halves(state, candidates)
-        if [one.run.nodes, two.run.nodes] != [tuple(half) for half in halves]:
-            break
-        slower = _slower(view, one, two)
-        if slower is None:
-            break
-        inside = set(slower.run.nodes)
-        candidates = [node for node in candidates if node in inside]
-    return candidates
+    left = view.groups[1:]
+    while len(candidates) > 1:
+        halves = [tuple(half) for half in _halves(state, candidates)]
+        weights, times = [0.0, 0.0], 0
+        while len(left) >= 2 and [left[0].run.nodes, left[1].run.nodes] == halves and max(weights) < PROOF:
+            for side, weight in enumerate(_slower(view, left[0].value, left[1].value)):
+                weights[side] += weight
+            times, left = times + 1, left[2:]
+        if max(weights) >= PROOF and min(weights) == 0:
+            slower = set(halves[weights.index(max(weights))])
+            candidates = [node for node in candidates if node in slower]
+            continue
+        # no difference at first sight: it needs more than half of the nodes, or there is nothing
+        return candidates, times < CONFIRM and (not times or max(weights) > 0) and min(weights) == 0
+    return candidates, False
 
 
-def _slower(view: _View, one: Result, two: Result) -> Result | None:
-    """The half that is slower than the other by more than noise."""
-    share = view.weak / view.normal if view.normal else 0.9
-    if one.value < two.value * share:
-        return one
-    if two.value < one.value * share:
-        return two
-    return None
+def _slower(view: _View, one: float, two: float) -> tuple[float, float]:
+    """The weight against each of two halves."""
+    weak, strong = view.shares
+
+    def against(rate: float, other: float) -> float:
+        return STRONG_WEIGHT if rate < other * strong else WEAK_WEIGHT if rate < other * weak else 0.0
+
+    return against(one, two), against(two, one)
 
 
 # the verdict
@@ -562,63 +633,70 @@ def _slower(view: _View, one: Result, two: Result) -> Result | None:
 def verdict(state: State) -> Verdict:
     """Who is named, who is undecided, and what was slow only once."""
     view = _View(state)
-    named = [one for node, how in view.accused.items() for one in _named_node(view, node, how)]
+    named = [one for node, how in view.nodes.items() for one in _named_node(view, node, how)]
     named += _named_paths(view)
-    whole = view.groups[0].value if view.groups else None
     if len(view.groups) > 2:
-        candidates = _candidates(state, view)
-        if len(candidates) < len(state.nodes):
-            slow = [one for one in view.groups[1:] if set(candidates) <= set(one.run.nodes)]
-            fast = [one.value for one in view.groups[1:] if one not in slow]
-            share = statistics.median(one.value for one in slow) / max(fast) if slow and fast and max(fast) else 0.0
-            kind = "node" if len(candidates) == 1 else "group"
-            named.append(Named(kind, tuple(candidates), "slow with many nodes", share, len(slow), len(slow)))
+        named += _named_group(state, view)
     once = {
-        one.run.nodes
-        for node in view.fast
-        if node not in view.accused
-        for one in view.unexplained(node)
-        if view.is_strong(one) and set(one.run.nodes) <= view.fast
+        tuple(sorted(one.pair)) for one in view.unexplained if one.weight == STRONG_WEIGHT and one.pair <= view.fast
     }
-    undecided = tuple(view.suspects())
-    return Verdict(tuple(named), undecided, tuple(sorted(once)), view.normal, view.weak, len(view.fast), whole)
+    return Verdict(
+        tuple(named),
+        tuple(view.suspects()),
+        tuple(sorted(once)),
+        view.normal,
+        view.weak,
+        len(view.fast),
+        view.groups[0].value if view.groups else None,
+    )
 
 
 def _named_node(view: _View, node: str, how: str) -> list[Named]:
-    slow = [one for one in view.of[node] if view.is_slow(one) and view.partner(one, node) not in view.accused]
+    slow = [one.result for one in view.of[node] if one.weight and one.partner(node) not in view.nodes]
     bad = [one.status for one in slow if one.status != OK]
     if bad and len(bad) * 2 >= len(slow):
         how = statistics.mode(bad)
-    rates = [one.value for one in slow if one.status == OK]
-    share = statistics.median(rates) / view.normal if rates and view.normal else 0.0
     alone = {one.run.nodes[0]: one.value for one in view.inside}
-    controls = [value for other, value in alone.items() if other not in view.accused]
+    controls = [value for other, value in alone.items() if other not in view.nodes]
     inside = None
-    if node in alone and controls and view.normal:
-        inside = alone[node] < statistics.median(controls) * view.weak / view.normal
-    base = Named("node", (node,), how, share, len(slow), len(view.of[node]), None, inside)
+    if node in alone and controls:
+        inside = alone[node] < statistics.median(controls) * view.shares[0]
+    base = Named("node", (node,), how, _share(view, slow), len(slow), len(view.of[node]), None, inside)
     return [replace(base, kind="rail", rail=rail) for rail in slow_rails(view, node)] or [base]
+
+
+def _share(view: _View, slow: list[Result]) -> float:
+    rates = [one.value for one in slow if one.status == OK]
+    return statistics.median(rates) / view.normal if rates and view.normal else 0.0
 
 
 def _named_paths(view: _View) -> list[Named]:
     """One for each two blocks with a slow path, and one for each other slow pair."""
     found = []
-    for blocks in sorted(view.block_paths):
-        results = [one for one in view.pairs if view.blocks_of(one) == blocks]
-        nodes = tuple(sorted({node for one in results for node in one.run.nodes}))
-        found.append(_path_of(view, results, nodes, blocks))
+    for blocks, how in sorted(view.block_paths.items()):
+        every = [one for one in view.seen if one.blocks == blocks]
+        slow = [one.result for one in every if one.weight]
+        nodes = tuple(sorted({node for one in slow for node in one.run.nodes}))
+        found.append(Named("path", nodes, how, _share(view, slow), len(slow), len(every), blocks=blocks))
     for pair in sorted(view.paths, key=sorted):
-        results = [one for one in view.pairs if frozenset(one.run.nodes) == pair]
-        if view.blocks_of(results[0]) not in view.block_paths:
-            found.append(_path_of(view, results, tuple(sorted(pair))))
+        slow = [one.result for one in view.of[min(pair)] if one.pair == pair]
+        bad = [one.status for one in slow if one.status != OK]
+        how = bad[0] if bad else SLOW
+        found.append(Named("path", tuple(sorted(pair)), how, _share(view, slow), len(slow), len(slow)))
     return found
 
 
-def _path_of(view: _View, results: list[Result], nodes: tuple[str, ...], blocks: tuple[str, ...] = ()) -> Named:
-    rates = [one.value for one in results if one.status == OK]
-    share = statistics.median(rates) / view.normal if rates and view.normal else 0.0
-    bad = [one.status for one in results if one.status != OK]
-    return Named("path", nodes, bad[0] if bad else "slow", share, len(results), len(results), blocks=blocks)
+def _named_group(state: State, view: _View) -> list[Named]:
+    candidates, _ = _halving(state, view)
+    if len(candidates) == len(state.nodes):
+        return []
+    halves = view.groups[1:]
+    slow = [one for one in halves if set(candidates) <= set(one.run.nodes)]
+    fast = [one.value for one in halves if one not in slow and one.value]
+    rates = [one.value for one in slow if one.value]
+    share = statistics.median(rates) / statistics.median(fast) if rates and fast else 0.0
+    kind = "node" if len(candidates) == 1 else "group"
+    return [Named(kind, tuple(candidates), "slow with many nodes", share, len(slow), len(slow))]
 
 
 # what it may cost
@@ -646,10 +724,9 @@ def bound(nodes: int, options: Options, most: int, seconds: float) -> Bound:
     rounds, waves = rounds + again, waves + again * pair_waves
     if options.alone:
         rounds, waves = rounds + 1, waves + math.ceil(min(nodes, MOST_INSIDE + CONTROLS) / most)
-    if options.rails > 1:
-        rounds, waves = rounds + 2 * options.rails, waves + 2 * options.rails
-    elif options.scale and nodes >= 4:
-        # halving happens only when nobody is accused, so either it or looking inside
-        rounds, waves = rounds + 1 + math.ceil(math.log2(nodes)), waves + 1 + math.ceil(math.log2(nodes))
+    # halving happens only when nobody is accused, so either it or looking inside
+    halving = 1 + CONFIRM * math.ceil(math.log2(nodes)) if options.scale and nodes >= 4 else 0
+    more = max(_rail_rounds(options), halving)
+    rounds, waves = rounds + more, waves + more
     minutes = waves * seconds / 60
     return Bound(rounds, waves, minutes, minutes * nodes)

@@ -24,6 +24,7 @@ class Fault:
     share: float
     rail: int | None = None
     often: float = 1.0
+    least: int = 1  # nodes of a run in which it shows
 
 
 @dataclass
@@ -46,7 +47,7 @@ class Cluster:
     def touches(self, fault: Fault, run: Run) -> bool:
         if fault.kind == PATH:
             return set(fault.nodes) <= {self.blocks[node] for node in run.nodes}
-        if fault.nodes[0] not in run.nodes:
+        if fault.nodes[0] not in run.nodes or len(run.nodes) < fault.least:
             return False
         if fault.kind == RAIL:  # inside the node it is not used
             return len(run.nodes) > 1 and run.rail in (None, fault.rail)
@@ -89,4 +90,4 @@ def truth(model: Cluster) -> set[tuple[str, tuple[str, ...], int | None]]:
 def healthy_accused(model: Cluster, verdict: Verdict) -> int:
     """Nodes that are named as bad though nothing is wrong with them; of a path none is."""
     bad = {fault.nodes[0] for fault in model.faults if fault.kind != PATH}
-    return len({node for one in verdict.named if one.kind != PATH for node in one.nodes} - bad)
+    return len({node for one in verdict.named if one.kind in (NODE, RAIL) for node in one.nodes} - bad)
