@@ -92,7 +92,12 @@ ROLES = (ROOT, SYMPTOM, NOISE)
 
 @dataclass(frozen=True)
 class Event:
-    """One meaningful line of a log. ``time`` is seconds since the epoch, if the line has one."""
+    """One meaningful line of a log, and how often the same rank or host printed its like.
+
+    ``time`` is seconds since the epoch, if the line has one. ``cause`` and ``weight`` come from the
+    pattern (0 to 100: how directly the line proves the cause). ``facts`` are further fields of the
+    line as text, such as a sequence number.
+    """
 
     pattern: str
     role: str
@@ -102,6 +107,18 @@ class Event:
     time: float | None = None
     rank: int | None = None
     host: str = ""
+    cause: str = ""
+    weight: int = 0
+    count: int = 1
+    last_line: int = 0
+    local_rank: int | None = None
+    gpu: str = ""
+    pid: int | None = None
+    peer: str = ""
+    facts: tuple[tuple[str, str], ...] = ()
+
+    def fact(self, name: str) -> str:
+        return next((value for key, value in self.facts if key == name), "")
 
 
 @dataclass(frozen=True)
@@ -126,3 +143,6 @@ class Diagnosis:
     culprit: Culprit | None = None
     decisive: Event | None = None
     missing: tuple[str, ...] = field(default=())
+    victims: tuple[Event, ...] = field(default=())
+    section: str = ""
+    suggestions: tuple[Suggestion, ...] = field(default=())

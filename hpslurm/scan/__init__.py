@@ -1,1 +1,1 @@
-"""Logs to a cause: read, prefix, match, reason."""
+"""Logs to a cause, a pipeline: read, prefix, match, collect, reason."""

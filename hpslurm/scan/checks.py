@@ -1,0 +1,749 @@
+"""What a single expression cannot say: functions that refuse a line or sharpen the event it makes.
+
+Each takes the hit (which it may change), the match and the surrounding lines, and returns whether the
+line counts. A refused line is offered to the next pattern.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hpslurm.finding import ROOT, SYMPTOM
+from hpslurm.scan import prefix
+
+
+@dataclass
+class Hit:
+    """An event in the making."""
+
+    pattern: str
+    role: str
+    cause: str
+    weight: int
+    text: str  # without prefix
+    line: str  # whole
+    rank: int | None = None
+    local_rank: int | None = None
+    host: str = ""
+    gpu: str = ""
+    pid: int | None = None
+    peer: str = ""
+    time: float | None = None
+    facts: dict[str, str] = field(default_factory=dict)
+
+
+class Look:
+    """The lines around a hit, in the block that is in memory."""
+
+    def __init__(self, data: bytearray, size: int, begin: int, stop: int) -> None:
+        self._data, self._size, self._begin, self._stop = data, size, begin, stop
+
+    def before(self, count: int, most: int = 8192) -> list[str]:
+        """The nearest line first."""
+        piece = bytes(self._data[max(0, self._begin - most) : self._begin]).decode("utf-8", "replace")
+        return [prefix.plain(line) for line in piece.splitlines()[::-1][:count]]
+
+    def after(self, count: int, most: int = 32768) -> list[str]:
+        piece = bytes(self._data[self._stop + 1 : min(self._size, self._stop + 1 + most)]).decode("utf-8", "replace")
+        return [prefix.plain(line) for line in piece.splitlines()[:count]]
+
+    def around(self, count: int) -> str:
+        return "\n".join([*self.before(count), *self.after(count)])
+
+
+Check = Callable[[Hit, "re.Match[str]", Look], bool]
+CHECKS: dict[str, Check] = {}
+
+
+def check(name: str) -> Callable[[Check], Check]:
+    def keep(function: Check) -> Check:
+        CHECKS[name] = function
+        return function
+
+    return keep
+
+
+# --------------------------------------------------------------------------- GPU events
+
+_ECC = {48: 90, 63: 70, 64: 89, 92: 60, 94: 74, 95: 90, 140: 91, 156: 66, 157: 72, 160: 60, 161: 66, 168: 66,
+        171: 88, 172: 88, 175: 80, 177: 66, 185: 60, 93: 40, 57: 60, 58: 70}  # fmt: skip
+_BUS = {79: 96, 143: 84, 167: 86, 158: 84, 54: 50, 55: 40, 81: 30}
+_NVLINK = {74: 88, 108: 50, 121: 45, 136: 86, 137: 60, 144: 64, 145: 66, 146: 64, 147: 64, 148: 56, 149: 88, 150: 88,
+           155: 84, 166: 60, 170: 60, 173: 80}  # fmt: skip
+_CONTROLLER = {119: 92, 120: 92, 62: 88, 61: 70, 59: 66, 46: 82, 110: 80, 169: 80, 122: 50, 123: 50, 124: 50}
+_MARKERS = {14, 23, 49, 50, 51, 87, 91, 106, 107, 154, 162, 163, 164, 174}  # changes of state, not faults
+_PROGRAM = {13: 62, 31: 62, 109: 62, 32: 58, 43: 52, 45: 30, 69: 58, 68: 54}
+
+
+def xid_meaning(number: int) -> tuple[str, int]:
+    """(cause, weight) of a driver event; ("", 0) for a marker. Order within one incident follows the vendor's."""
+    for cause, codes in (
+        ("gpu_ecc", _ECC),
+        ("gpu_fell_off_bus", _BUS),
+        ("gpu_nvlink", _NVLINK),
+        ("gpu_gsp", _CONTROLLER),
+        ("gpu_app_fault", _PROGRAM),
+    ):
+        if number in codes:
+            return cause, codes[number]
+    return ("", 0) if number in _MARKERS else ("gpu_app_fault", 50)
+
+
+_PCI = re.compile(r"\b([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})(?:\.[0-9A-Fa-f])?\b")
+
+
+def pci(text: str) -> str:
+    """dddd:bb:dd in lower case, the spelling of the kernel."""
+    match = _PCI.search(text)
+    return f"{int(match[1], 16):04x}:{match[2]}:{match[3]}".lower() if match else ""
+
+
+@check("xid")
+def _xid(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    found = next((value for key, value in match.groupdict().items() if key.startswith("xid") and value), "")
+    number = int(found or 0)
+    if earlier := re.search(r"caused by previous Xid (\d+)", hit.line):
+        hit.facts["echo"] = str(number)
+        number = int(earlier[1])
+    cause, weight = xid_meaning(number)
+    if not cause or number == 0 or number > 400:
+        return False
+    if cause == "gpu_nvlink" and re.search(r"\bNon-?fatal\b", hit.line, re.IGNORECASE):
+        weight = min(weight, 44)
+    if hit.pattern == "xid-word":
+        weight -= 4
+    if hit.facts.get("echo"):
+        weight -= 2
+    hit.cause, hit.weight = cause, weight
+    hit.facts["xid"] = str(number)
+    hit.gpu = pci(hit.line)
+    if not hit.gpu and (index := re.search(r"\bGPU[ :#-]?(\d{1,2})\b", hit.line)):
+        hit.gpu = index[1]
+    return True
+
+
+@check("sxid")
+def _sxid(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    hit.weight = 90
+    hit.gpu = pci(hit.line)
+    hit.facts["sxid"] = match["sxid"]
+    if re.search(r"\bNon-fatal\b", hit.line, re.IGNORECASE):
+        hit.weight = 44
+    elif re.search(r"\d, (?:Severity|Data)\b", hit.line):
+        hit.weight = 86
+    return True
+
+
+@check("lookback")
+def _lookback(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    hit.gpu = pci(hit.line) or next(filter(None, map(pci, look.before(4))), "") or next(filter(None, map(pci, look.after(2))), "")
+    return True
+
+
+_CUDA_TEXTS = (
+    (r"out of memory", "gpu_oom", 82),
+    (r"system not yet initialized", "fabric_manager", 86),
+    (r"ECC", "gpu_ecc", 90),
+    (r"NVLink", "gpu_nvlink", 90),
+    (r"driver version|no kernel image|PTX|unsupported display driver|forward compatib", "driver_mismatch", 84),
+    (r"invalid device ordinal", "nccl_invalid_usage", 70),
+    (r"peer (?:access|mapping)", "pcie_acs_iommu", 66),
+    (r"present state", "nvls_multicast", 70),
+    (r"no CUDA-capable device|initialization error", "driver_mismatch", 56),
+    (r"illegal|misaligned|launch|assert", "gpu_app_fault", 70),
+)
+
+
+@check("cudafail")
+def _cuda_failure(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    text = match.groupdict().get("text")
+    if text is None:  # the framework repeats that NCCL met a CUDA error; the error itself stands elsewhere
+        hit.weight, hit.role = 36, ROOT
+        nearby = "\n".join(look.after(6))
+        if match := re.search(r"Cuda failure (?:\d+ )?'([^']+)'|CUDA error \d+ '([^']+)'", nearby):  # type: ignore[assignment]
+            return False
+        return True
+    for expression, cause, weight in _CUDA_TEXTS:
+        if re.search(expression, text):
+            hit.cause, hit.weight = cause, weight
+            return True
+    return True
+
+
+@check("notbenign")
+def _not_benign(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    return not re.search(r"\bStarted\b|active \(running\)|[Ss]uccessfully|status: OK", hit.line)
+
+
+@check("fabricstate")
+def _fabric_state(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if "abric" in hit.line:
+        return True
+    return any(line.strip() == "Fabric" for line in look.before(2))
+
+
+@check("notcudainit")
+def _not_cuda_init(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if re.search(r"NCCL INFO .*(?:NVLS|[Mm]ulticast) (?:multicast )?support is", hit.line):
+        return False
+    return not re.search(r"'(?:out of memory|initialization error|no CUDA-capable)", hit.line)
+
+
+@check("nodevice")
+def _no_device(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if "not compiled with CUDA" in hit.line:
+        hit.cause, hit.weight = "app_error", 60
+    elif re.search(r"driver|NVML|mismatch", look.around(4)):
+        hit.cause, hit.weight = "driver_mismatch", 50
+    return True
+
+
+# --------------------------------------------------------------------------- NCCL and networks
+
+
+@check("ncclinvalid")
+def _nccl_invalid(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    return "NCCL" in hit.line and not re.search(r"Cuda failure|NET/|Call to ibv|CUDA error", hit.line)
+
+
+@check("oom")
+def _oom(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    return "more than 1EB" not in hit.line
+
+
+@check("jobnode")
+def _job_node(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    """The controller's log names a job here and its nodes when it was started."""
+    if not hit.host and (job := re.search(r"\bJobId=(\d+)", hit.line)):
+        for line in look.before(400, 16384):
+            if f"JobId={job[1]} " in line and (nodes := re.search(r"NodeList=(\S+)", line)):
+                hit.host = nodes[1]
+                break
+    return True
+
+
+@check("nccl-only")
+def _nccl_only(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    return "NCCL" in hit.line
+
+
+@check("notversionline")
+def _not_version_line(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    return not re.search(r"NCCL version [\d.]+\+cuda[\d.]+\s*$", hit.line)
+
+
+@check("iface")
+def _iface(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if "NCCL INFO" in hit.line and "set by environment" in hit.line:
+        return False
+    if re.search(r"nterface", match[0]) and not re.search(r"IFNAME|socket|NCCL|[Gg]loo|network|eth|ens|ib\d|bond|address", hit.line):
+        return False
+    if hit.peer:
+        return True
+    nearby = [hit.line, *look.before(80), *look.after(20)]
+    for line in nearby:
+        if named := re.search(r"SOCKET_IFNAME(?: set by environment to| set to|=| ?: ?) ?=?\^?([\w.,:-]+)", line):
+            hit.peer = named[1]
+            break
+    return True
+
+
+@check("loopback")
+def _loopback(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    hit.peer = match["iface"]
+    return True
+
+
+@check("netlink")
+def _net_link(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if re.search(r"NCCL|ProcessGroup|[Ll]ink (?:is )?[Uu]p|becomes ready", hit.line):
+        return False
+    return True
+
+
+@check("iberr")
+def _ib_error(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if re.search(r"with (?:error|status) ?=?(?:\w+\()?5\b|WR_FLUSH", hit.line):  # flushed: the consequence of an earlier one
+        hit.weight = 32
+    return True
+
+
+@check("nccl-conn")
+def _nccl_connect(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if "retrying" in hit.line or "c10d" in hit.line or "slurm" in hit.line:
+        return False
+    if not re.search(r"NCCL|socket\w*Connect|ncclSocket|Net :|<\d+>", hit.line):
+        return False
+    if re.search(r"127\.0\.[01]\.1<|::1<", hit.line):
+        hit.cause = "iface_wrong"
+    return True
+
+
+@check("multinode")
+def _multi_node(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    hosts = set()
+    for line in look.before(100):
+        if device := re.match(r"#?\s*(?:\[\d+,\d+\]<stdout>:)?\s*#?\s*Rank\s+\d+ .*? on\s+(\S+) device", line):
+            hosts.add(device[1])
+    return len(hosts) >= 2
+
+
+@check("noroute")
+def _no_route(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if re.search(r"slurm|srun|nfs|Lustre|curl|wget|pip |apt|http", hit.line):
+        return False
+    if re.search(r"NCCL|socket\w*Connect|<\d+>", hit.line):
+        hit.cause, hit.weight = "socket_firewall", 70
+    return True
+
+
+@check("store-barrier")
+def _store_barrier(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    return True
+
+
+@check("plainrefused")
+def _plain_refused(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    return not re.search(r"NCCL|slurm|munge|dbus|systemd|kubelet|wandb|mlflow|http|nvidia-smi|retry", hit.line)
+
+
+@check("dnswho")
+def _dns(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if re.search(r"wandb|huggingface\.co|hf\.co|pypi|github\.com|mlflow|api\.|https?://|s3[.-]", hit.line):
+        hit.weight = 34
+    if not hit.peer and (name := re.search(r"(?:host(?:name)?|address for|resolve|addresses of \() ?:?\"?'?([A-Za-z][\w.-]+)", hit.line)):
+        hit.peer = name[1]
+    return True
+
+
+@check("realport")
+def _real_port(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if port := re.search(r":(\d{2,5})\b(?!:)", hit.line):
+        hit.facts["port"] = port[1]
+    return "errno: 97" not in hit.line
+
+
+@check("storegone")
+def _store_gone(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    hit.facts["store"] = "gone"
+    return True
+
+
+_BUSY = re.compile(
+    r"(?:[Tt]okeniz\w+|[Ss]av(?:e|ing)\b|[Ww]riting\b|[Cc]heckpoint\w*|[Ee]valuat\w+|[Vv]alidat\w+|[Pp]reprocess\w*|[Gg]enerating|[Ll]oading|"
+    r"[Dd]ownload\w*|[Mm]ap\b|[Mm]apping|[Ff]iltering|[Ii]ndexing|[Bb]uilding|[Cc]ompil\w+|[Ss]huffl\w+|[Pp]acking|[Cc]onverting|[Uu]pload\w*|"
+    r"[Mm]erging|[Ee]xporting|[Pp]rocessing|[Ss]orting|[Dd]ecoding|[Cc]onsolidat\w+|[Gg]athering|[Ss]erializ\w+)"
+)
+_BAR = re.compile(r"\d{1,3}%\|.*\[\d+:\d\d")
+
+
+@check("storewait")
+def _store_wait(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    """A store time-out beside a running progress bar: somebody is busy, nothing is broken."""
+    nearby = hit.line[: match.start()] + "\n" + "\n".join(look.before(6))
+    if _BAR.search(nearby) and _BUSY.search(nearby) and "100%|" not in nearby[-400:]:
+        hit.cause, hit.weight, hit.facts["busy_rank"] = "slow_rank_work", 72, "0"
+    return True
+
+
+@check("monitored")
+def _monitored(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if named := re.search(r"[Rr]anks? ([\d, ]+) failed to pass", hit.line):
+        hit.facts["named_rank"] = named[1].split(",")[0].strip()
+    return True
+
+
+_WORK = re.compile(
+    r"\[Rank (?P<rank>\d+)\].*?WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?(?:\.\.\., )?(?:OpType=(?P<op>\w+))?"
+    r"(?:, NumelIn=(?P<inn>\d+), NumelOut=(?P<out>\d+))?(?:, Timeout\(ms\)=(?P<limit>\d+))?\)(?:.*? ran for (?P<ran>\d+))?",
+    re.DOTALL,
+)
+
+
+@check("watchdog")
+def _watchdog(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    text = hit.line
+    if "WorkNCCL(" not in text:
+        text = text + " " + " ".join(line.strip() for line in look.after(2))
+    if work := _WORK.search(text, max(0, match.start() - 200)):
+        hit.rank = int(work["rank"])
+        for name in ("seq", "op", "inn", "out", "limit", "ran"):
+            if work[name]:
+                hit.facts[name] = work[name]
+    if group := re.search(r"\[PG (?:ID )?(\d+)(?: PG GUID [^\]]*?\(([^)]*)\))?", text):
+        hit.facts["pg"] = group[2] or group[1]
+    before = hit.line[: match.start()] + "\n" + "\n".join(look.before(40, 16384))
+    if re.search(r"max_(?:epochs|steps)=\S* reached|[Tt]raining (?:is )?(?:complete|completed|finished|done)|Finished training|[Tt]rain(?:ing)? (?:loss|run) .*complete", before):
+        hit.facts["finished"] = "yes"
+    return True
+
+
+@check("collto")
+def _collective_timeout(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if match.groupdict().get("rank"):
+        hit.facts["named_rank"] = match["rank"]
+        hit.rank = None
+    if re.search(r"TORCH_NCCL\w*=|NCCL_\w*TIMEOUT\w*[ =:]|timeout[ =:]+\d+(?:\.\d+)?(?:s|ms)?[,)]?$|ddp_timeout|set by environment|nccl_timeout|--\w*timeout|connect", hit.line):
+        return False
+    if "elastic" in hit.line and "timeout" in hit.line:
+        return False
+    return True
+
+
+@check("localrank")
+def _local_rank(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    hit.facts["closed"] = match["closed"]
+    return True
+
+
+@check("peerreset")
+def _peer_reset(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    return not re.search(r"ssh|sshd|wandb|http|mysql|dbus", hit.line)
+
+
+@check("desync")
+def _desync(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if "NCCL_DESYNC" in hit.line or "DESYNC_DEBUG=" in hit.line:
+        return False
+    if named := re.search(r"but [Rr]ank (\d+) is running", hit.line) or re.search(r"at and around rank (\d+)", hit.line):
+        hit.facts["named_rank"] = named[1]
+    elif named := re.search(r"[Rr]anks? \[?(\d+)\]?[^\n]{0,40}(?:did not join|has not joined|not join|diverged|inconsistent)", hit.line):
+        hit.facts["named_rank"] = named[1]
+    elif named := re.search(r"while rank (\d+) has", hit.line):
+        hit.facts["named_rank"] = named[1]
+    return True
+
+
+# --------------------------------------------------------------------------- topology, GPUDirect
+
+_MACHINE = re.compile(r"\b(p3dn|p4de?|p5en|p5e?|p6(?:-b\d+)?|g[456]e?|trn[12]|nd?v[2345]|ncv4|ndv[45]|a[23])\b", re.IGNORECASE)
+
+
+@check("topoenv")
+def _topo_env(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    """The plugin sets this variable itself; only a file made for another machine is wrong."""
+    made_for = {name.lower() for name in _MACHINE.findall(match["text"].replace("-", " ").replace("_", " "))}
+    if not made_for:
+        return False
+    around = look.around(60)
+    running = {name.lower() for name in re.findall(r"Running on (\w+)\.\w+ platform|[Ii]nstance type:? (\w+)\.", around) for name in name if name}
+    return bool(running) and not (made_for & running)
+
+
+@check("gdr")
+def _gdr(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if re.search(r"Enabled|is available|registrations: ", match[0]) or "nv_get_p2p_free_callback" in hit.line:
+        return False
+    if re.search(r"DMA-?BUF", match[0]) and not re.search(r"failed", match[0]):
+        return False
+    return "nv_peer_mem" not in match[0] or "Disabled" in hit.line or bool(re.search(r"not|missing|failed", match[0]))
+
+
+@check("acs")
+def _acs(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if re.search(r"P2P is disabled between|failed to peer|peer access is not|peer mapping", match[0]):
+        hit.weight = 62
+    return not re.search(r"ACS (?:is )?(?:disabled|off)\b", hit.line)
+
+
+# --------------------------------------------------------------------------- Slurm
+
+
+@check("cancel")
+def _cancel(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    why = match["text"]
+    if why.startswith("NODE"):
+        return False
+    if why.startswith("TASK"):  # Slurm ends the step because a task failed: the task is the cause
+        hit.role, hit.weight = SYMPTOM, 18
+    hit.facts["why"] = why
+    return True
+
+
+@check("jobstate")
+def _job_state(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if "CANCELLED" in match[0]:
+        hit.role, hit.weight = SYMPTOM, 22
+    return not re.search(r"Preempt(?:Mode|Type|ExemptTime)|PreemptEligible|PreemptTime|TimeLimit=", match[0])
+
+
+@check("nodefail")
+def _node_fail(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if re.search(r"nfs|server|GSP|nvme|GPU", match[0]):
+        return False
+    return _node_name(hit, match, look)
+
+
+@check("nodename")
+def _node_name(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if named := re.search(r"\b(?:NodeName=|[Nn]odes? |node_name=|StepId=\S+ ON )([A-Za-z][\w.-]*(?:\[[\d,-]+\])?\w*)", hit.line):
+        if named[1] not in ("has", "is", "not", "failure", "failed", "unexpectedly", "configuration", "state", "on"):
+            hit.host = named[1]
+            return True
+    if row := re.search(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\s+([A-Za-z][\w.,\[\]-]*)\s*$", hit.line):  # sinfo -R
+        hit.host = row[1]
+        return True
+    for line in look.before(40):
+        if named := re.match(r"\s*NodeName=(\S+)", line):
+            hit.host = named[1]
+            break
+    return True
+
+
+@check("slurmcomm")
+def _slurm_comm(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if re.search(r"NVLink|nvlink|eth\d|mlx5|Link", hit.line):
+        return False
+    if match[0].strip() in ("is DOWN", "DOWN") and "lurm" not in hit.line:
+        return False
+    if "Transport endpoint" in match[0] and "slurm" not in hit.line.lower() and "srun" not in hit.line:
+        return False
+    if node := re.search(r"failed on node ([\w.-]+): Socket timed out", hit.line):
+        hit.host = node[1]
+    return True
+
+
+@check("prolog")
+def _prolog(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if re.search(r"(?:Prolog|Epilog)(?:Flags|EpilogTimeout|Slurmctld)?\s*=", hit.line):
+        return False
+    return _node_name(hit, match, look) if not hit.host else True
+
+
+@check("container")
+def _container(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if not re.search(r"pyxis|enroot|docker|podman|container|spank|apptainer|singularity|OCI|squashfs|registry|plugstack|manifest", hit.line, re.IGNORECASE):
+        if not re.search(r"pyxis|enroot", "\n".join(look.before(6))):
+            return False
+    return not re.search(r"importing docker image|imported docker image|creating container filesystem|starting container", hit.line)
+
+
+@check("hungtask")
+def _hung_task(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    after = "\n".join(look.after(30))
+    if re.search(r"lustre|ptlrpc|\bll_|nfs|rpc_wait|fuse_|ceph|gpfs|cxi|ext4|xfs_", after):
+        hit.weight = 66
+    elif re.search(r"nvidia|nv_|uvm_|rm_", after):
+        hit.cause, hit.weight = "gpu_gsp", 60
+    return True
+
+
+# --------------------------------------------------------------------------- storage
+
+
+@check("nospace")
+def _no_space(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if re.search(r"/dev/shm|shm|torch_\d+_", hit.line) or re.search(r"/dev/shm|shm_|shared memory|memfd", "\n".join([*look.before(4), *look.after(4)])):
+        hit.cause, hit.weight = "shm_full", 80
+    return True
+
+
+@check("diskquota")
+def _disk_quota(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    return not re.search(r"vCPU|instance|Capacity|API|rate|requests", hit.line)
+
+
+@check("ioerr")
+def _io_error(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if re.search(r"slurm|srun|munge|NCCL|socket\.", hit.line):
+        return False
+    return True
+
+
+@check("lustre")
+def _lustre(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if any("Connection restored" in line or "recovery complete" in line for line in look.after(60)):
+        hit.weight = 26
+    return True
+
+
+@check("notcapacity")
+def _not_capacity(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    return not re.search(r"Capacity|RunInstances|CreateFleet|LimitExceeded", hit.line)
+
+
+# --------------------------------------------------------------------------- results
+
+
+@check("checksum")
+def _checksum(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if re.search(r"pip|wheel|apt|package|download|config|enabled|disabled|=(?:True|False)", hit.line, re.IGNORECASE):
+        return False
+    if named := re.search(r"(?:and|on|from|by) rank[ :=]*(\d+)", hit.line):
+        hit.facts["named_rank"] = named[1]
+    return True
+
+
+@check("nan")
+def _nan(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if re.search(r"check_for_nan|detect_anomaly|nan_to_num|=(?:True|False)|RuntimeWarning|skip_nan|ignore_nan", hit.line):
+        return False
+    hit.cause = "app_error"
+    return True
+
+
+# --------------------------------------------------------------------------- programs
+
+# The class name says that another process or another line is to blame.
+_WRAPPERS = re.compile(
+    r"(?:ChildFailedError|DistBackendError|DistNetworkError|DistStoreError|ProcessRaisedException|ProcessExitedException|CalledProcessError|"
+    r"RayTaskError\S*|RayActorError|ActorDiedError|EngineDeadError|SystemExit|KeyboardInterrupt|SignalException|ConnectionResetError|"
+    r"ConnectionAbortedError|BrokenPipeError|EOFError|ConnectionError|ConnectionRefusedError|CancelledError|RendezvousConnectionError|"
+    r"RendezvousTimeoutError|RendezvousClosedError|WorkerTerminated|SubprocessTerminated)$"
+)
+_OTHERS_FAULT = re.compile(
+    r"NCCL|nccl|[Ww]atchdog|TCPStore|[Cc]onnection (?:reset|closed|refused|timed|aborted|lost)|Broken pipe|timed out|Socket Timeout|"
+    r"Engine (?:core|process)|EngineCore|[Cc]ancelled|exited unexpectedly|process \d+ terminated|[Ll]ost connection|[Gg]loo|"
+    r"remote (?:process|peer|rank)|[Pp]eer (?:closed|reset|gone)|[Ww]orker failed|store->|HCCL|RCCL|hccl|died unexpectedly|wait timeout"
+)
+
+
+@check("exception")
+def _exception(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    name = match["cls"]
+    if _WRAPPERS.search(name) or _OTHERS_FAULT.search(hit.text[:300]):
+        return False
+    if name.endswith(("Warning",)) or "ignored" in hit.text[:60]:
+        return False
+    hit.facts["class"] = name
+    if name.endswith("MemoryError"):
+        hit.cause = "host_oom"
+    return True
+
+
+_EXCEPTION_LINE = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: .*|:?)$")
+_SHM_FRAMES = re.compile(r"multiprocessing/(?:spawn|resource_tracker|resource_sharer|synchronize|shared_memory|reduction|heap|popen\w*)\.py")
+
+
+@check("traceback")
+def _traceback(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    """Walks to the exception that ends a traceback, also among other ranks' lines."""
+    own = prefix.read(hit.line)
+    frames: list[str] = []
+    for raw in look.after(400):
+        mark = prefix.read(raw)
+        if (mark.rank, mark.pid) != (own.rank, own.pid) and (own.rank is not None or own.pid is not None):
+            continue
+        text = mark.text
+        if not text.strip():
+            continue
+        if text.startswith((" ", "\t")):
+            frames.append(text)
+            continue
+        ended = _EXCEPTION_LINE.match(text.rstrip())
+        if not ended or text.startswith(("During handling", "The above exception", "Traceback")):
+            break
+        name = ended[1]
+        if name.rsplit(".", 1)[-1] == "FileNotFoundError" and _SHM_FRAMES.search("\n".join(frames)) and re.search(r"Errno 2\]", text):
+            if not re.search(r"\.(?:py|json|yaml|pt|bin|txt|parquet|arrow)\b", text):
+                hit.cause, hit.weight, hit.facts["at"] = "shm_removed", 74, text.strip()[:200]
+                return True
+        if _WRAPPERS.search(name) or _OTHERS_FAULT.search(text[:300]):
+            return False
+        hit.facts["at"] = text.strip()[:300]
+        hit.facts["class"] = name
+        return True
+    hit.role, hit.weight = SYMPTOM, 17
+    hit.facts["cut"] = "yes"
+    return True
+
+
+@check("modmiss")
+def _module_missing(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    return not re.search(r"[Ww]arning|optional|falling back|skipping|nvidia-smi: command|/etc/profile|\.bashrc", hit.line)
+
+
+@check("segv")
+def _segfault(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if re.search(r"Abort|Bus error|SIGABRT", hit.line) and not re.search(r"SIGSEGV|[Ss]egmentation|segfault", hit.line):
+        return False
+    if "core dumped" in match[0] and not re.search(r"fault|SEGV|instruction|exception", hit.line):
+        return False
+    return True
+
+
+@check("abort")
+def _abort(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    """The watchdog ends its process by abort; only another reason in the next lines makes it a cause."""
+    hit.role, hit.weight = SYMPTOM, 15
+    for line in look.after(3):
+        if (what := re.search(r"what\(\): +(.+)", line)) and not _OTHERS_FAULT.search(what[1]):
+            hit.role, hit.weight, hit.facts["at"] = ROOT, 54, what[1].strip()[:300]
+            break
+    return True
+
+
+_BLOCK_FIELD = re.compile(r"^\s*(time|host|rank|exitcode|error_file|traceback)\s*: *(.*)$")
+
+
+@check("launcher")
+def _launcher(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    """torchrun's summary: one block per failed rank; the earliest counts, wherever it is printed."""
+    groups = match.groupdict()
+    code = next((value for key, value in groups.items() if key.startswith("code") and value), "")
+    if groups.get("pid") or groups.get("pid2"):
+        hit.pid = int(groups.get("pid") or groups.get("pid2") or 0)
+    if re.match(r"\s*exitcode", hit.text):
+        for line in [*look.before(5), *look.after(4)]:
+            mark = prefix.read(line).text if "host" not in line and "time" not in line else line
+            if found := _BLOCK_FIELD.match(re.sub(r"^(?:\s*\d+: |\[\S+\]:? ?)", "", mark)):
+                name, value = found[1], found[2].strip()
+                if name == "rank" and (ranks := re.match(r"(\d+) \(local_rank: (\d+)\)", value)):
+                    hit.rank, hit.local_rank = int(ranks[1]), int(ranks[2])
+                elif name == "host":
+                    hit.host = value
+                elif name == "time":
+                    hit.time = prefix.read(value.replace("_", "T") + " ").time
+                elif name == "traceback" and "Traceback" not in value and "see:" not in value:
+                    hit.facts["at"] = value[:200]
+        hit.facts["block"] = "yes"
+        hit.weight = 34
+    if code == "-9":
+        hit.cause, hit.weight = "host_oom", 38
+    elif code == "-7":
+        hit.cause, hit.weight = "shm_full", 50
+    elif code in ("-6", "-15", "134", "143"):
+        hit.role, hit.weight = SYMPTOM, 14
+    elif code == "-11" or code == "139":
+        hit.weight = 56
+    elif code == "137":
+        hit.cause, hit.weight = "host_oom", 36
+    elif "ChildFailedError" in match[0] or re.match(r"Process\w+Exception", match[0]):
+        hit.weight = 24
+    hit.facts["code"] = code
+    return True
+
+
+@check("fatalword")
+def _fatal_word(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    return not re.search(r"log_?level|--|NCCL|[Nn]on-?fatal|CRITICAL\s*[=:]\s*\d|0 fatal|AER|slurm", hit.line)
+
+
+# --------------------------------------------------------------------------- slow
+
+
+@check("straggler")
+def _straggler(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if re.search(r"no stragglers?|stragglers?(?: found)?:? *(?:none|\[\]|set\(\)|0\b)|straggler_|--\w*straggler|import ", hit.line, re.IGNORECASE):
+        return False
+    if named := re.search(r"[Rr]ank[s]?[ :=#]*\[?(\d+)", hit.line):
+        hit.rank = int(named[1])
+    if host := re.search(r"(?:[Nn]ode|[Hh]ost|on)[ :=]+([A-Za-z][\w.-]*\d[\w.-]*)", hit.line):
+        hit.host = host[1]
+    return bool(hit.rank is not None or hit.host or re.search(r"detected|found", hit.line))
+
+
+@check("thermal")
+def _thermal(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    for line in look.before(300, 16384):
+        if gpu := re.match(r"GPU ([0-9A-Fa-f:.]+)$", line.strip()):
+            hit.gpu = pci(gpu[1])
+            break
+    return True
+
+
+@check("slowbw")
+def _slow_bandwidth(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    return not re.search(r"--\w+|=\s*\d+\s*$", hit.line) or "FAILED" in hit.line or "threshold" in hit.line

@@ -1,0 +1,254 @@
+"""From files to events: one streaming pass, bounded memory.
+
+Per pattern and speaker only the first line, the last line number and a count are kept.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import IO
+
+from hpslurm.finding import NOISE, ROOT, SYMPTOM, Event
+from hpslurm.scan import checks, kinds, prefix, read
+from hpslurm.scan.match import Finder, finder
+from hpslurm.scan.patterns import Pattern, Table, table
+from hpslurm.text import clean
+
+EDGE = 256 << 10  # bytes at either end of a file that are looked at line by line
+SPEAKERS = 64  # different speakers kept per pattern and file; further ones are only counted
+MOST = 60_000  # events kept in all
+TRIED = 6_000  # lines per pattern and file on which the expression is tried; beyond, they are only counted
+
+
+class Collector:
+    """Gathers events over many files. ``unread`` says which inputs could not be read, and why."""
+
+    def __init__(self, *, fast: bool = True, patterns: Table | None = None) -> None:
+        self.table = patterns or table()
+        self.fast = fast
+        self.events: dict[tuple[object, ...], Event] = {}
+        self.unread: list[str] = []
+        self.files = 0
+        self.bytes = 0
+        self.tail_facts: list[Event] = []
+        self._find: Finder | None = None
+
+    # ------------------------------------------------------------------ input
+
+    def add(self, path: str, progress: Callable[[int], None] | None = None) -> None:
+        try:
+            with read.opened(path) as stream:
+                self.stream(stream, path, progress)
+        except read.Unreadable as error:
+            self.unread.append(str(error))
+        except OSError as error:
+            self.unread.append(f"{path}: {error.strerror or error}")
+        except Exception as error:  # a damaged archive raises what its decoder likes
+            if not isinstance(error, (EOFError, ValueError)) and "zlib" not in type(error).__module__ and "zstd" not in repr(type(error)).lower():
+                raise
+            self.unread.append(f"{path}: damaged archive ({error}); what came before the damage was read")
+
+    def stream(self, stream: IO[bytes], path: str, progress: Callable[[int], None] | None = None, limit: int | None = None) -> None:
+        """One file. A second pass never happens, so a pipe will do."""
+        self.files += 1
+        if self._find is None:
+            self._find = finder(self.table.literals, fast=self.fast)
+        one = _File(self, path, self._find)
+        for part in read.parts(stream, limit):
+            one.take(part)
+            self.bytes += part.end - part.start
+            if progress:
+                progress(part.end - part.start)
+        one.close()
+
+    # ------------------------------------------------------------------ output
+
+    def result(self) -> list[Event]:
+        return sorted(self.events.values(), key=lambda event: (event.file, event.line))
+
+    def keep(self, key: tuple[object, ...], event: Event) -> None:
+        old = self.events.get(key)
+        if old is not None:
+            self.events[key] = replace(old, count=old.count + 1, last_line=event.line)
+        elif len(self.events) < MOST or event.role == ROOT:
+            self.events[key] = event
+
+
+class _File:
+    def __init__(self, owner: Collector, path: str, find: Finder) -> None:
+        self.owner = owner
+        self.path = path
+        self.find = find
+        self.rank = prefix.rank_of_file(path) if path != "-" else None
+        self.year = time.gmtime().tm_year
+        self.speakers: dict[str, int] = {}
+        self.tried: dict[int, int] = {}
+        self.head: list[tuple[int, str]] = []
+        self.tail: list[tuple[int, str]] = []
+        self.first = True
+
+    def take(self, part: read.Part) -> None:
+        data = part.data
+        if self.first:
+            self.first = False
+            head = bytes(data[part.start : min(part.end, part.start + EDGE)])
+            self.head = _numbered(head, part.line)
+            self.year = _year(head, self.path)
+            self.tail = []
+        if part.end == part.size and part.line > 1 or part.end - part.start > EDGE:
+            begin = max(part.start, part.end - EDGE)
+            newline = data.find(b"\n", begin, part.end) + 1
+            if newline > 0 and begin > part.start:
+                begin = newline
+            line = part.line + data.count(b"\n", part.start, begin)
+            last = self.head[-1][0] if self.head else 0
+            self.tail = [item for item in _numbered(bytes(data[begin : part.end]), line) if item[0] > last]
+        line, at = part.line, part.start
+        for begin, stop, numbers in self.find(data, part.size, part.start, part.end):
+            line += data.count(b"\n", at, begin) if begin >= at else 0
+            at = max(at, begin)
+            self.examine(data, part.size, begin, stop, line, numbers)
+
+    def close(self) -> None:
+        lines = self.head + self.tail
+        for event in kinds.look(self.path, lines, not self.tail):
+            event = replace(event, rank=event.rank if event.rank is not None else self.rank, text=clean(event.text))
+            speaker = (event.rank, event.host, event.gpu)
+            self.owner.keep((event.pattern, self.path, speaker if event.role == ROOT else event.pid), event)
+        if self.rank is not None:
+            self.owner.keep(("file", self.path), Event("file", NOISE, self.path, 1, "", rank=self.rank))
+
+    def examine(self, data: bytearray, size: int, begin: int, stop: int, number: int, literals: list[int]) -> None:
+        wanted: set[int] = set()
+        for literal in literals:
+            wanted.update(self.owner.table.wanted_by[literal])
+        if not wanted:
+            return
+        patterns = sorted((self.owner.table.patterns[index] for index in wanted), key=lambda row: -row.weight)
+        tried = self.tried
+        patterns = [row for row in patterns if tried.get(row.number, 0) < TRIED]
+        if not patterns:
+            return
+        raw = bytes(data[begin:stop]).decode("utf-8", "replace")
+        line = prefix.plain(raw)
+        if "\r" in line:
+            segments = [segment for segment in line.split("\r") if segment]
+        else:
+            segments = [line]
+        look: checks.Look | None = None
+        for segment in segments[-200:]:
+            if self.owner.table.noise.search(segment):
+                continue
+            mark: prefix.Mark | None = None
+            for row in patterns:
+                tried[row.number] = tried.get(row.number, 0) + 1
+                if row.check == "exception":
+                    mark = mark or prefix.read(segment, self.year)
+                    match = row.compiled.search(mark.text)
+                else:
+                    match = row.compiled.search(segment)
+                if not match:
+                    continue
+                mark = mark or prefix.read(segment, self.year)
+                hit = _hit(row, match, segment, mark)
+                if row.check:
+                    look = look or checks.Look(data, size, begin, stop)
+                    if not checks.CHECKS[row.check](hit, match, look):
+                        continue
+                self._keep(row, hit, number)
+                break
+
+    def _keep(self, row: Pattern, hit: checks.Hit, number: int) -> None:
+        rank = hit.rank if hit.rank is not None else self.rank
+        detail = hit.facts.get("seq", "") + hit.facts.get("op", "") + hit.facts.get("code", "") + hit.facts.get("named_rank", "") + hit.facts.get("closed", "")
+        speaker = (rank, hit.local_rank, hit.host, hit.gpu, detail[:60], hit.facts.get("xid", ""), hit.time if row.check == "launcher" else None)
+        key = (row.id, hit.cause, self.path, speaker)
+        if key not in self.owner.events:
+            most = SPEAKERS * 8 if row.id in ("watchdog", "nccl-local-closed") else SPEAKERS
+            if self.speakers.get(row.id, 0) >= most:
+                key = (row.id, hit.cause, self.path, "others")
+            self.speakers[row.id] = self.speakers.get(row.id, 0) + 1
+        at = hit.facts.pop("at", "")
+        text = f"{hit.text.strip()} {at}".strip() if at else hit.line.strip()
+        self.owner.keep(
+            key,
+            Event(
+                row.id,
+                hit.role,
+                self.path,
+                number,
+                clean(text),
+                hit.time,
+                rank,
+                hit.host,
+                hit.cause,
+                hit.weight,
+                1,
+                number,
+                hit.local_rank,
+                hit.gpu,
+                hit.pid,
+                clean(hit.peer, 80),
+                tuple((name, clean(value, 200)) for name, value in hit.facts.items()),
+            ),
+        )
+
+
+def _hit(row: Pattern, match: re.Match[str], line: str, mark: prefix.Mark) -> checks.Hit:
+    groups = match.groupdict()
+
+    def first(name: str) -> str:
+        return next((value for key, value in groups.items() if value and key.rstrip("0123456789") == name), "")
+
+    hit = checks.Hit(row.id, row.role, row.cause, row.weight, mark.text, line, mark.rank, mark.local_rank, mark.host, "", mark.pid, first("peer"), mark.time)
+    if host := first("host"):
+        hit.host = host
+    if gpu := first("gpu"):
+        hit.gpu = checks.pci(gpu) or gpu
+    if (pid := first("pid")).isdigit():
+        hit.pid = int(pid)
+    if (local := first("local_rank")).isdigit():
+        hit.local_rank = int(local)
+    if (task := first("task")).isdigit() and hit.rank is None:
+        hit.rank = int(task)
+    return hit
+
+
+def _numbered(piece: bytes, line: int) -> list[tuple[int, str]]:
+    text = piece.decode("utf-8", "replace")
+    return [(line + index, prefix.plain(item)[:4000]) for index, item in enumerate(text.split("\n"))]
+
+
+def _year(head: bytes, path: str) -> int:
+    if match := re.search(rb"\b(20[0-4]\d)[-/][01]\d[-/][0-3]\d\b", head):
+        return int(match[1])
+    try:
+        return time.gmtime(os.stat(path).st_mtime).tm_year if path != "-" else time.gmtime().tm_year
+    except OSError:
+        return time.gmtime().tm_year
+
+
+def scan(paths: Iterable[str], *, fast: bool = True) -> Collector:
+    """All files and folders in one collector."""
+    collector = Collector(fast=fast)
+    for path in expand(paths, collector.unread):
+        collector.add(path)
+    return collector
+
+
+def expand(paths: Iterable[str], unread: list[str]) -> Iterator[str]:
+    for path in paths:
+        if path != "-" and os.path.isdir(path):
+            below = read.files_below(path)
+            if not below:
+                unread.append(f"{path}: no files in this folder")
+            yield from below
+        else:
+            yield path
+
+
+__all__ = ["SYMPTOM", "Collector", "expand", "scan"]

@@ -1,0 +1,91 @@
+"""The table of patterns, as values. Expressions are compiled when they are first needed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+try:
+    import tomllib
+except ImportError:  # Python 3.10
+    import tomli as tomllib  # type: ignore[no-redef,import-not-found,unused-ignore]
+
+TABLE = Path(__file__).parent.parent / "tables" / "patterns.toml"
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """One row. ``number`` is its place in the table."""
+
+    number: int
+    id: str
+    emitter: str
+    meaning: str
+    role: str
+    regex: str
+    example: str
+    cause: str = ""
+    weight: int = 0
+    literals: tuple[bytes, ...] = ()
+    beats: frozenset[str] = field(default=frozenset())
+    check: str = ""
+    transient: bool = False
+    seen: str = ""
+    section: int = 0
+
+    @cached_property
+    def compiled(self) -> re.Pattern[str]:
+        return re.compile(self.regex)
+
+
+@dataclass(frozen=True)
+class Table:
+    patterns: tuple[Pattern, ...]
+    by_id: dict[str, Pattern]
+    literals: tuple[bytes, ...]
+    wanted_by: tuple[tuple[int, ...], ...]  # for each literal, the patterns that it may start
+
+    @cached_property
+    def noise(self) -> re.Pattern[str]:
+        return re.compile("|".join(f"(?:{row.regex})" for row in self.patterns if row.role == "noise"))
+
+
+def _row(number: int, row: dict[str, Any]) -> Pattern:
+    return Pattern(
+        number,
+        row["id"],
+        row["emitter"],
+        row["meaning"],
+        row["role"],
+        row["regex"],
+        row["example"],
+        row.get("cause", ""),
+        row.get("weight", 0),
+        tuple(literal.encode() for literal in row.get("literals", ())),
+        frozenset(row.get("beats", ())),
+        row.get("check", ""),
+        row.get("transient", False),
+        row.get("seen", ""),
+        row.get("section", 0),
+    )
+
+
+@lru_cache(maxsize=1)
+def table() -> Table:
+    with open(TABLE, "rb") as file:
+        rows = tomllib.load(file)["pattern"]
+    patterns = tuple(_row(number, row) for number, row in enumerate(rows))
+    wanted: dict[bytes, list[int]] = {}
+    for pattern in patterns:
+        for literal in pattern.literals:
+            wanted.setdefault(literal, []).append(pattern.number)
+    literals = tuple(sorted(wanted))
+    return Table(
+        patterns,
+        {pattern.id: pattern for pattern in patterns},
+        literals,
+        tuple(tuple(wanted[literal]) for literal in literals),
+    )
