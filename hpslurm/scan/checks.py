@@ -608,7 +608,7 @@ def _exception(hit: Hit, match: re.Match[str], look: Look) -> bool:
     if name.endswith(("Warning",)) or "ignored" in hit.text[:60]:
         return False
     hit.facts["class"] = name
-    if name.endswith("MemoryError"):
+    if name.rsplit(".", 1)[-1] in ("MemoryError", "_ArrayMemoryError"):
         hit.cause = "host_oom"
     return True
 
