@@ -8,30 +8,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from hpslurm.finding import ROOT, SYMPTOM
 from hpslurm.scan import prefix
 
 
-@dataclass
 class Hit:
-    """An event in the making."""
+    """An event in the making. ``text`` is the line without its prefix."""
 
-    pattern: str
-    role: str
-    cause: str
-    weight: int
-    text: str  # without prefix
-    line: str  # whole
-    rank: int | None = None
-    local_rank: int | None = None
-    host: str = ""
-    gpu: str = ""
-    pid: int | None = None
-    peer: str = ""
-    time: float | None = None
-    facts: dict[str, str] = field(default_factory=dict)
+    def __init__(self, pattern: str, role: str, cause: str, weight: int, line: str, mark: prefix.Mark) -> None:
+        self.pattern, self.role, self.cause, self.weight = pattern, role, cause, weight
+        self.line, self.text = line, mark.text
+        self.rank, self.local_rank, self.host, self.pid, self.time = mark.rank, mark.local_rank, mark.host, mark.pid, mark.time
+        self.gpu = ""
+        self.peer = ""
+        self.facts: dict[str, str] = {}
 
 
 class Look:

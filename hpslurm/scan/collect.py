@@ -9,14 +9,14 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import IO
 
 from hpslurm.finding import NOISE, ROOT, SYMPTOM, Event
 from hpslurm.scan import checks, kinds, prefix, read
 from hpslurm.scan.match import Finder, finder
-from hpslurm.scan.patterns import Pattern, Table, table
+from hpslurm.scan.patterns import Pattern, Table, compiled, noise, table
 from hpslurm.text import clean
+from hpslurm.values import replace
 
 EDGE = 256 << 10  # bytes at either end of a file that are looked at line by line
 SPEAKERS = 64  # different speakers kept per pattern and file; further ones are only counted
@@ -141,16 +141,16 @@ class _File:
             segments = [line]
         look: checks.Look | None = None
         for segment in segments[-200:]:
-            if self.owner.table.noise.search(segment):
+            if noise().search(segment):
                 continue
             mark: prefix.Mark | None = None
             for row in patterns:
                 tried[row.number] = tried.get(row.number, 0) + 1
                 if row.check == "exception":
                     mark = mark or prefix.read(segment, self.year)
-                    match = row.compiled.search(mark.text)
+                    match = compiled(row.regex).search(mark.text)
                 else:
-                    match = row.compiled.search(segment)
+                    match = compiled(row.regex).search(segment)
                 if not match:
                     continue
                 mark = mark or prefix.read(segment, self.year)
@@ -204,7 +204,8 @@ def _hit(row: Pattern, match: re.Match[str], line: str, mark: prefix.Mark) -> ch
     def first(name: str) -> str:
         return next((value for key, value in groups.items() if value and key.rstrip("0123456789") == name), "")
 
-    hit = checks.Hit(row.id, row.role, row.cause, row.weight, mark.text, line, mark.rank, mark.local_rank, mark.host, "", mark.pid, first("peer"), mark.time)
+    hit = checks.Hit(row.id, row.role, row.cause, row.weight, line, mark)
+    hit.peer = first("peer")
     if host := first("host"):
         hit.host = host
     if gpu := first("gpu"):

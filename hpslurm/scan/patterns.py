@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
-from pathlib import Path
+from functools import lru_cache
 from typing import Any
 
-try:
-    import tomllib
-except ImportError:  # Python 3.10
-    import tomli as tomllib  # type: ignore[no-redef,import-not-found,unused-ignore]
-
-TABLE = Path(__file__).parent.parent / "tables" / "patterns.toml"
+from hpslurm import toml
+from hpslurm.values import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -36,9 +30,6 @@ class Pattern:
     seen: str = ""
     section: int = 0
 
-    @cached_property
-    def compiled(self) -> re.Pattern[str]:
-        return re.compile(self.regex)
 
 
 @dataclass(frozen=True)
@@ -48,9 +39,16 @@ class Table:
     literals: tuple[bytes, ...]
     wanted_by: tuple[tuple[int, ...], ...]  # for each literal, the patterns that it may start
 
-    @cached_property
-    def noise(self) -> re.Pattern[str]:
-        return re.compile("|".join(f"(?:{row.regex})" for row in self.patterns if row.role == "noise"))
+@lru_cache(maxsize=None)
+def compiled(regex: str) -> re.Pattern[str]:
+    """Compiled when it is first needed: compiling all takes longer than most scans."""
+    return re.compile(regex)
+
+
+@lru_cache(maxsize=1)
+def noise() -> re.Pattern[str]:
+    """One expression for all lines that never count."""
+    return re.compile("|".join(f"(?:{row.regex})" for row in table().patterns if row.role == "noise"))
 
 
 def _row(number: int, row: dict[str, Any]) -> Pattern:
@@ -75,8 +73,7 @@ def _row(number: int, row: dict[str, Any]) -> Pattern:
 
 @lru_cache(maxsize=1)
 def table() -> Table:
-    with open(TABLE, "rb") as file:
-        rows = tomllib.load(file)["pattern"]
+    rows = toml.whole("patterns")["pattern"]
     patterns = tuple(_row(number, row) for number, row in enumerate(rows))
     wanted: dict[bytes, list[int]] = {}
     for pattern in patterns:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from calendar import timegm
-from dataclasses import dataclass
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _MONTHS = {name: number for number, name in enumerate("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}
@@ -52,16 +51,18 @@ _NOT_HOSTS = ("slurmstepd", "slurmd", "slurmctld", "srun", "salloc", "sbatch", "
               "python3", "torchrun", "libfabric")  # fmt: skip
 
 
-@dataclass
 class Mark:
     """Who printed a line and when, as far as its prefix says; ``text`` is the rest."""
 
-    text: str
-    rank: int | None = None
-    local_rank: int | None = None
-    host: str = ""
-    pid: int | None = None
-    time: float | None = None
+    __slots__ = ("host", "local_rank", "pid", "rank", "text", "time")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.rank: int | None = None
+        self.local_rank: int | None = None
+        self.host = ""
+        self.pid: int | None = None
+        self.time: float | None = None
 
 
 def plain(line: str) -> str:

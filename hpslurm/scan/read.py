@@ -6,14 +6,10 @@ message are always seen whole. No mmap: mapped pages would count as our memory.
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
-import lzma
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import IO, Any
 
 BLOCK = 4 << 20  # bytes read at once
@@ -25,15 +21,13 @@ class Unreadable(Exception):
     """This input cannot be read; the message names the file and what would help."""
 
 
-@dataclass
 class Part:
     """``data[start:end]`` is new and made of whole lines; around it is context. ``line`` numbers the line at ``start``."""
 
-    data: bytearray
-    size: int
-    start: int
-    end: int
-    line: int
+    __slots__ = ("data", "end", "line", "size", "start")
+
+    def __init__(self, data: bytearray, size: int, start: int, end: int, line: int) -> None:
+        self.data, self.size, self.start, self.end, self.line = data, size, start, end, line
 
 
 def parts(stream: IO[bytes], limit: int | None = None) -> Iterator[Part]:
@@ -105,10 +99,16 @@ def _peek_pipe(raw: io.FileIO) -> IO[bytes] | None:
 
 def _decompressed(path: str, raw: Any, magic: bytes) -> IO[bytes]:
     if magic.startswith(b"\x1f\x8b"):
+        import gzip
+
         return gzip.GzipFile(fileobj=raw)  # type: ignore[return-value]
     if magic.startswith(b"BZh"):
+        import bz2
+
         return bz2.BZ2File(raw)
     if magic.startswith(b"\xfd7zXZ"):
+        import lzma
+
         return lzma.LZMAFile(raw)
     if magic.startswith(b"\x28\xb5\x2f\xfd"):
         return _zstd(path, raw)

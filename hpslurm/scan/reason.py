@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import replace
 
 from hpslurm.finding import NOISE, ROOT, SYMPTOM, Culprit, Diagnosis, Event, Finding
 from hpslurm.scan import advice
 from hpslurm.scan.patterns import Table, table
+from hpslurm.values import replace
 
 UNDETERMINED = "undetermined"
 HEALTHY = "healthy"
