@@ -398,7 +398,7 @@ def _peer_reset(hit: Hit, match: re.Match[str], look: Look) -> bool:
 def _desync(hit: Hit, match: re.Match[str], look: Look) -> bool:
     if "NCCL_DESYNC" in hit.line or "DESYNC_DEBUG=" in hit.line:
         return False
-    if named := re.search(r"but [Rr]ank (\d+) is running", hit.line) or re.search(r"at and around rank (\d+)", hit.line):
+    if named := re.search(r"(?:but|while) [Rr]ank (\d+) (?:is running|has)", hit.line) or re.search(r"at and around rank (\d+)", hit.line):
         hit.facts["named_rank"] = named[1]
     elif named := re.search(r"[Rr]anks? \[?(\d+)\]?[^\n]{0,40}(?:did not join|has not joined|not join|diverged|inconsistent)", hit.line):
         hit.facts["named_rank"] = named[1]
@@ -587,7 +587,7 @@ _WRAPPERS = re.compile(
 _OTHERS_FAULT = re.compile(
     r"NCCL|nccl|[Ww]atchdog|TCPStore|[Cc]onnection (?:reset|closed|refused|timed|aborted|lost)|Broken pipe|timed out|Socket Timeout|"
     r"Engine (?:core|process)|EngineCore|[Cc]ancelled|exited unexpectedly|process \d+ terminated|[Ll]ost connection|[Gg]loo|"
-    r"remote (?:process|peer|rank)|[Pp]eer (?:closed|reset|gone)|[Ww]orker failed|store->|HCCL|RCCL|hccl|died unexpectedly|wait timeout"
+    r"remote (?:process|peer|rank)|[Pp]eer (?:closed|reset|gone)|[Ww]orker failed|store->|HCCL|RCCL|hccl|died unexpectedly|wait timeout|more than 1EB"
 )
 
 

@@ -1,0 +1,183 @@
+"""``hpslurm scan FILE...``: the cause of a failure, from logs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+
+import click
+
+from hpslurm import policy, records, render
+from hpslurm.finding import NOISE, P0, P1, PRIORITIES, Culprit, Diagnosis, Event
+from hpslurm.scan import lines
+from hpslurm.scan.collect import Collector, expand
+from hpslurm.scan.reason import HEALTHY, UNDETERMINED, reason
+from hpslurm.text import clean
+
+DEGRADED = ("slow_bandwidth", "straggler", "gdr_missing", "efa_not_used", "job_cancelled")  # P1; other faults are P0
+
+
+@click.command(
+    "scan",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done, 1 no input could be read, 2 wrong command line, 3 a cause at or above --fail-on.",
+)
+@click.argument("paths", metavar="FILE...", nargs=-1, required=True, type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines; exactly one has the type diagnosis.")
+@click.option(
+    "--fail-on",
+    type=click.Choice([*PRIORITIES, "never"]),
+    default="never",
+    show_default=True,
+    help="Exit 3 from this priority upwards.",
+)
+@click.option("--strict", is_flag=True, help="Exit 3 also when the cause is undetermined.")
+@click.option("--events", "show_events", is_flag=True, help="Print every event that was considered.")
+def command(paths: tuple[str, ...], as_json: bool, fail_on: str, strict: bool, show_events: bool) -> int:
+    """Name the cause of a failure from logs, and who started it.
+
+    Reads job output, NCCL_DEBUG logs, kernel logs, Slurm's logs and tables, nccl-tests output, fi_info and nvidia-smi
+    text, NCCL RAS reports and PyTorch flight recorder dumps; also - for standard input, folders, gzip and zstd.
+
+    \b
+    Examples:
+      hpslurm scan slurm-4711.out
+      hpslurm scan logs/ nccl.*.log dmesg.txt
+      dmesg | hpslurm scan --json - | jq 'select(.type == "diagnosis")'
+    """
+    collector = Collector()
+    show = _Progress(not as_json)
+    for path in expand(paths, collector.unread):
+        collector.add(path, show.add)
+    show.end()
+    if not collector.files:
+        raise click.ClickException("\n".join(clean(why) for why in collector.unread) or "nothing to read")
+    events = collector.result()
+    diagnosis = reason(events, (), collector.unread)
+    if as_json:
+        print_lines(events, diagnosis)
+    else:
+        for line in text(diagnosis, events):
+            click.echo(line)
+        if show_events:
+            for event in events:
+                if event.role != NOISE:
+                    click.echo(f"       {event.role:8} {event.cause:26} {event.pattern:22} {clean(event.file)}:{event.line} ×{event.count}  {clean(event.text, 120)}")
+    sys.stdout.flush()
+    return 3 if counts(diagnosis, fail_on, strict) else 0
+
+
+def counts(diagnosis: Diagnosis, fail_on: str, strict: bool) -> bool:
+    if diagnosis.cause == HEALTHY:
+        return False
+    if diagnosis.cause == UNDETERMINED:
+        return strict
+    if fail_on == "never":
+        return strict and diagnosis.confidence == "low"
+    return PRIORITIES.index(P1 if diagnosis.cause in DEGRADED else P0) <= PRIORITIES.index(fail_on)
+
+
+def print_lines(events: Iterable[Event], diagnosis: Diagnosis) -> None:
+    rules = policy.load(policy.PATH)
+    click.echo(records.encode(records.run_line(rules, os.environ, "scan")))
+    kept = [event for event in lines.worth_keeping(event for event in events if event.role != NOISE)]
+    for event in kept:
+        click.echo(records.encode(lines.event_line(event)))
+    click.echo(records.encode(lines.diagnosis_line(diagnosis)))
+    click.echo(records.encode({"schema": records.SCHEMA, "type": "end", "events": len(kept)}))
+
+
+# --------------------------------------------------------------------------- text
+
+
+def text(diagnosis: Diagnosis, events: Iterable[Event] = ()) -> list[str]:
+    """The diagnosis as people see it; foreign text is clean."""
+    width = render.terminal_width()
+    tag = {HEALTHY: "PASS", UNDETERMINED: "WARN"}.get(diagnosis.cause, "FAIL")
+    head = diagnosis.cause
+    if diagnosis.culprit is not None:
+        head += f"  {who(diagnosis.culprit)}"
+    out = [f"{render.label(tag)} {head}  ({diagnosis.confidence} confidence)"]
+    decisive = diagnosis.decisive
+    if decisive is not None:
+        out += _wrapped("saw: ", clean(decisive.text), width)
+        times = f", {decisive.count} times up to line {decisive.last_line}" if decisive.count > 1 else ""
+        out += _wrapped("at:  ", f"{clean(decisive.file)}:{decisive.line}{times}", width)
+    out += _wrapped("why: ", clean(diagnosis.why), width)
+    for line in _victims(diagnosis.victims):
+        out += _wrapped("also: ", line, width)
+    for item in diagnosis.missing[:6]:
+        out += _wrapped("missing: ", clean(item), width)
+    if diagnosis.section:
+        out.append(f"{render.INDENT}→ {diagnosis.section}   (hpslurm explain {diagnosis.cause})")
+    for suggestion in render.in_order_of_harm(diagnosis.suggestions):
+        if suggestion.command:
+            out += _wrapped("", f"Suggested command (run this yourself): {suggestion.why}", width)
+            out.append(f"{render.INDENT}  {render.filled(suggestion.command, '')}")
+        else:
+            out += _wrapped("", f"Suggestion: {suggestion.why}", width)
+    return out
+
+
+def who(culprit: Culprit) -> str:
+    parts = []
+    if culprit.rank is not None:
+        parts.append(f"rank {culprit.rank}")
+    if culprit.local_rank is not None:
+        parts.append(f"local rank {culprit.local_rank}")
+    if culprit.gpu:
+        parts.append(f"GPU {culprit.gpu}")
+    if culprit.host:
+        parts.append(f"on {culprit.host}")
+    if culprit.pid is not None:
+        parts.append(f"pid {culprit.pid}")
+    if culprit.peer:
+        parts.append(f"peer {culprit.peer}")
+    return clean(", ".join(parts), 200)
+
+
+def _victims(victims: Iterable[Event]) -> list[str]:
+    groups: dict[str, list[Event]] = defaultdict(list)
+    for event in victims:
+        groups[event.cause].append(event)
+    out = []
+    for cause, members in sorted(groups.items(), key=lambda item: -sum(event.count for event in item[1]))[:5]:
+        ranks = sorted({event.rank for event in members if event.rank is not None})
+        where = f" of ranks {', '.join(map(str, ranks[:8]))}{' …' if len(ranks) > 8 else ''}" if ranks else ""
+        count = sum(event.count for event in members)
+        first = members[0]
+        out.append(f"{count} line{'s' if count != 1 else ''} like {cause}{where}, first {first.file}:{first.line}")
+    return out
+
+
+def _wrapped(lead: str, line: str, width: int) -> list[str]:
+    inside = render.INDENT + lead
+    return textwrap.wrap(
+        line, width, initial_indent=inside, subsequent_indent=" " * len(inside), break_long_words=False, break_on_hyphens=False
+    ) or [inside]
+
+
+class _Progress:
+    """How far we are, on a terminal only, and not for the first second."""
+
+    def __init__(self, wanted: bool) -> None:
+        self.on = wanted and sys.stderr.isatty()
+        self.began = self.last = time.monotonic()
+        self.bytes = 0
+
+    def add(self, count: int) -> None:
+        self.bytes += count
+        now = time.monotonic()
+        if self.on and now - self.began > 1 and now - self.last > 0.3:
+            self.last = now
+            sys.stderr.write(f"\r{self.bytes / 1e6:,.0f} MB read ")
+            sys.stderr.flush()
+
+    def end(self) -> None:
+        if self.on and self.last != self.began:
+            sys.stderr.write("\r" + " " * 30 + "\r")
+            sys.stderr.flush()
