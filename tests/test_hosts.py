@@ -28,6 +28,7 @@ import pytest
 
 import hpslurm.job
 import hpslurm.node
+from hpslurm import references
 from hpslurm.finding import Rule
 from hpslurm.policy import Policy
 from hpslurm.probe import UNKNOWN, Result, run_all
@@ -181,3 +182,14 @@ def test_files_of_a_base_lie_below_those_of_the_case(tmp_path: Path) -> None:
     build("p5-memlock-low", tmp_path)
     assert "2147483648" in (tmp_path / "proc/2310/limits").read_text()
     assert "p5.48xlarge\n" == (tmp_path / "sys/devices/virtual/dmi/id/product_name").read_text()
+
+
+def test_every_rule_stands_in_the_section_that_it_points_to() -> None:
+    rules = [value for module in modules() for value in vars(module).values() if isinstance(value, Rule)]
+    rules += [rule for module in modules() if hasattr(module, "table_rules") for rule in module.table_rules()]
+    astray = {rule.id: rule.reference for rule in rules if rule.id not in _findings().get(rule.reference, ())}
+    assert {} == astray
+
+
+def _findings() -> dict[str, tuple[str, ...]]:
+    return {section.name: section.findings for section in references.sections()}

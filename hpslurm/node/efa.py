@@ -46,6 +46,14 @@ class Facts:
 
 
 def devices(host: Host) -> tuple[str, ...]:
+    """Names of the EFA devices in sysfs; several probes ask, so each host is looked at once."""
+    known = host.shared.get(SYSFS)
+    if known is None:
+        known = host.shared[SYSFS] = _devices(host)
+    return known
+
+
+def _devices(host: Host) -> tuple[str, ...]:
     found = []
     for path in host.glob(f"{SYSFS}/*"):
         vendor, device = host.word(f"{path}/device/vendor"), host.word(f"{path}/device/device")

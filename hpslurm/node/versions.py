@@ -1,8 +1,8 @@
-"""Versions of everything between the program and the wire, and combinations known to be bad.
+"""Versions of everything between the program and the wire, read from files.
 
 All nodes of a job need the same driver, NCCL, plugin and libfabric: a node that differs
 can hang the others without a word. The versions are facts in every record, so that they
-can be compared between nodes; here only what ``tables/versions.toml`` knows is judged.
+can be compared between nodes.
 """
 
 from __future__ import annotations
@@ -10,11 +10,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from functools import cache
-from typing import Any
 
-from hpslurm import toml
-from hpslurm.finding import CONFIGURE, LOOK, Evidence, Finding, Rule, Suggestion
+from hpslurm.finding import Finding
 from hpslurm.node import instance
 from hpslurm.policy import Policy
 from hpslurm.probe import Unknown
@@ -169,39 +166,9 @@ def _padded(version: str) -> tuple[int, ...]:
     return (*numbers, 0, 0, 0, 0)[: max(4, len(numbers))] if numbers else ()
 
 
-@cache
-def rows() -> list[dict[str, Any]]:
-    return toml.table("versions")
-
-
-def table_rules() -> list[Rule]:
-    return [_rule(row) for row in rows()]
-
-
-def _rule(row: dict[str, Any]) -> Rule:
-    return Rule(row["id"], row["priority"], row["title"], "debugging-guide.md § 10")
-
-
-def applies(row: dict[str, Any], facts: Facts) -> bool:
-    """All conditions of the row hold for versions that are known."""
-    if row.get("types") and not facts.type.startswith(tuple(row["types"])):
-        return False
-    return all(within(getattr(facts, name), low, below) for name, (low, below) in row["when"].items())
-
-
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
-    for row in rows():
-        if applies(row, facts):
-            seen = {name: getattr(facts, name) for name in row["when"]}
-            yield _rule(row).found(
-                f"{', '.join(f'{name} {version}' for name, version in seen.items())}"
-                f"{f' on {facts.type}' if row.get('types') else ''}: {row['why']}; {row['wanted']} wanted",
-                evidence=[Evidence("versions", f"{name} {version}") for name, version in seen.items()],
-                suggest=[
-                    Suggestion(LOOK, "compare with the other nodes", "srun -w {nodes} hpslurm-check --json"),
-                    Suggestion(CONFIGURE, f"{row['wanted']}, on all nodes alike and in the lifecycle script"),
-                ],
-            )
+    """Nothing: ``version_pairs`` and the comparison between nodes do."""
+    return iter(())
 
 
 COMPARED = tuple(item.name for item in fields(Facts) if item.name not in ("type", "nccl_file", "plugin_file"))

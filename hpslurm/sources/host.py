@@ -153,6 +153,7 @@ class Host:
         self.in_hook = in_hook
         self.deadline = time.monotonic() + seconds
         self.locks = locks
+        self.shared: dict[str, tuple[str, ...]] = {}  # lists that several probes of one look need
         self._children: dict[tuple[str, ...], _Child | Output] = {}
 
     # files

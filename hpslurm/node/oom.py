@@ -1,0 +1,88 @@
+"""OOM kills: did the kernel end a process because memory ran out, and whose?
+
+A rank that is killed prints nothing. The others wait for it until a time-out that looks
+like a network fault. During a job only its own time counts; without a job, the last day.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+
+from hpslurm.finding import CONFIGURE, LOOK, P1, Evidence, Finding, Rule, Suggestion
+from hpslurm.policy import Policy
+from hpslurm.sources import kmsg
+from hpslurm.sources.host import Host
+from hpslurm.text import clean
+from hpslurm.values import dataclass
+
+KILLED = Rule("oom-kill", P1, "The kernel killed a process for memory", "debugging-guide.md § 4")
+RECENT = 86400.0  # seconds
+SLACK = 5.0  # seconds; the kernel's clock drifts
+_KILLED = re.compile(r"(Memory cgroup out of memory|Out of memory)[^:]*: Killed process (\d+) \(([^)]{0,64})\)")
+_CGROUP = re.compile(r"oom-kill:constraint=(\w+).*?(?:task_memcg=([^,\s]*))?,task=[^,]*,pid=(\d+)")
+_JOB = re.compile(r"/job_(\d+)")
+
+
+@dataclass(frozen=True)
+class Kill:
+    time: float  # seconds since the epoch
+    pid: int
+    name: str
+    cgroup: bool  # its cgroup's limit, not the node's memory, was the reason
+    job: int | None  # as the cgroup's path names it
+
+
+@dataclass(frozen=True)
+class Facts:
+    kills: tuple[Kill, ...]  # since the job began, or within a day
+    earlier: int
+    begins: float  # since when the log is whole; 0: since boot
+
+
+def since(host: Host, log: kmsg.Log) -> float:
+    """From when on a line counts: the job's start, else a day ago. A saved machine has its own now."""
+    began = host.env.get("SLURM_JOB_START_TIME", "")
+    if began.isdigit() and len(began) < 12:
+        return float(began) - SLACK
+    return (log.booted + host.uptime() if host.root else time.time()) - RECENT
+
+
+def collect(host: Host) -> Facts:
+    log = kmsg.read(host)
+    jobs: dict[int, int | None] = {}
+    kills = []
+    for record in log.matching(b"oom-kill:", b"Killed process"):
+        if match := _CGROUP.search(record.text):
+            job = _JOB.search(match[2] or "")
+            jobs[int(match[3])] = int(job[1]) if job else None
+        elif match := _KILLED.match(record.text):
+            pid = int(match[2])
+            kills.append(Kill(record.time, pid, clean(match[3], 40), match[1].startswith("Memory"), jobs.get(pid)))
+    start = since(host, log)
+    fresh = tuple(kill for kill in kills if kill.time >= start)
+    return Facts(fresh[-50:], len(kills) - len(fresh), log.begins)
+
+
+def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
+    if not facts.kills:
+        return
+    last = facts.kills[-1]
+    reason = "its cgroup's limit" if last.cgroup else "the node's memory"
+    whose = f" of job {last.job}" if last.job is not None else ""
+    yield KILLED.found(
+        f"{len(facts.kills)} processes killed, the last one {last.name} ({last.pid}){whose} for {reason}",
+        evidence=[
+            Evidence(
+                "kernel log",
+                f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(kill.time))} {kill.name} ({kill.pid})"
+                + (f" job {kill.job}" if kill.job is not None else ""),
+            )
+            for kill in facts.kills[-8:]
+        ],
+        suggest=[
+            Suggestion(LOOK, "see all of them", "clush -w {nodes} 'sudo dmesg -T | grep -i -e oom-kill -e Killed'"),
+            Suggestion(CONFIGURE, "ask for more memory (--mem=0 takes the node's), or start fewer data loader workers"),
+        ],
+    )
