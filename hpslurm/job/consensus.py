@@ -107,7 +107,7 @@ def _findings(rule: Rule, found: list[Split]) -> Iterator[Finding]:
                 Suggestion(LOOK, "look again at all nodes", "hpslurm check --all-nodes"),
                 Suggestion(
                     CONFIGURE,
-                    "the same image, installer and settings everywhere; pin versions in the lifecycle script, so that a "
+                    "the same image and installer everywhere; pin versions in the lifecycle script, so that a "
                     "replaced node gets them, too"
                     if rule is VERSIONS
                     else "settings that differ come from a node's own nccl.conf, profile or container",
