@@ -19,16 +19,16 @@ else:
 
         __slots__ = ("default", "default_factory", "metadata", "name", "repr")
 
-        def __init__(self, default=_NONE, default_factory=None, metadata=None, repr=True):
+        def __init__(self, default=_NONE, default_factory=None, repr=True, metadata=None):
             self.name = ""
             self.repr = repr
             self.metadata = metadata or {}
             self.default = default
             self.default_factory = default_factory
 
-    def field(*, default=_NONE, default_factory=None, metadata=None, repr=True):
-        """A field with a default, with a function that makes one, with metadata, or hidden from repr()."""
-        return Field(default, default_factory, metadata, repr)
+    def field(*, default=_NONE, default_factory=None, repr=True, metadata=None):
+        """A field with a default or a function that makes one; with metadata; or left out of ``repr``."""
+        return Field(default, default_factory, repr, metadata)
 
     def dataclass(*, frozen):
         """Turn a class with annotations into a frozen value class. ``frozen`` must be True."""
@@ -85,7 +85,7 @@ else:
         return tuple(self.__dict__[name] for name in self.__value_fields__)
 
     def __repr__(self):
-        shown = [one.name for one in self.__value_fields__.values() if one.repr]
+        shown = [name for name, one in self.__value_fields__.items() if one.repr]
         inside = ", ".join(f"{name}={self.__dict__[name]!r}" for name in shown)
         return f"{type(self).__qualname__}({inside})"
 

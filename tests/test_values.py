@@ -100,3 +100,12 @@ def test_the_whole_package_uses_one_kind_of_value() -> None:
     package = Path(values.__file__).parent
     others = [path for path in package.rglob("*.py") if "from dataclasses import" in path.read_text()]
     assert [package / "values.py"] == others
+
+
+def test_a_field_can_be_left_out_of_what_is_shown() -> None:
+    @values.dataclass(frozen=True)
+    class Login:
+        name: str
+        secret: str = values.field(default="", repr=False)
+
+    assert "Login(name='a')" == repr(Login("a", "b")).rpartition(".")[2]

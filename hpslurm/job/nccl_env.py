@@ -55,7 +55,7 @@ _EXACT = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")  # whole names, where NCCL t
 @dataclass(frozen=True)
 class Facts:
     settings: dict[str, str]  # NCCL_*, FI_* and TORCH_*
-    hidden: dict[str, str] = field(metadata={"names_only": True})  # others that the table knows
+    hidden: dict[str, str] = field(repr=False, metadata={"names_only": True})  # others that the table knows
     files: dict[str, str]  # of settings that stand in a file: which
     type: str = ""  # instance type
     nccl: str = ""  # versions; empty where not known
