@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 
 from hpslurm import policy as policies
-from hpslurm import probe, records
+from hpslurm import probe, records, told
 from hpslurm.finding import Finding
 from hpslurm.node.instance import instance_id
 from hpslurm.policy import Policy
@@ -102,6 +102,8 @@ def hook(name: str, words: list[str], env: Mapping[str, str]) -> str:
             say(f"{result.probe} not checked: {result.note}")
     host.end_all()
     gated = _gated(name, results, policy, results_folder, node)
+    if name == "prolog":
+        _tell(writer, node, env, results)
     _keep(writer, records.end_line(results, gated=[one.rule.id for one in gated], **_cost(began)))
     if writer.part:
         _finish(writer, policy, results_folder, min(COPY, limit - (time.monotonic() - began) - 0.2))
@@ -125,6 +127,18 @@ def _writer(results: str, node: str, name: str, env: Mapping[str, str]) -> recor
     except (OSError, ValueError) as error:
         say(f"no record in {results}: {error}")
         return _NoWriter()
+
+
+def _tell(writer: records.Writer | _NoWriter, node: str, env: Mapping[str, str], results: list[Result]) -> None:
+    """Leave a line for the job's own output where something blocks training."""
+    if not writer.part or not env.get("SLURM_JOB_ID"):
+        return
+    assert isinstance(writer, records.Writer)
+    gid = env.get("SLURM_JOB_GID", "")
+    try:
+        told.leave(writer.folder, node, env["SLURM_JOB_ID"], int(gid) if gid.isdigit() else -1, probe.unmuted(results))
+    except OSError as error:
+        say(f"no line for the job's output: {error.strerror}")
 
 
 def _keep(writer: records.Writer | _NoWriter, line: Mapping[str, object]) -> None:
