@@ -105,7 +105,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
                 Suggestion(LOOK, "the file's NodeName lines", f"grep -in nodename {shlex.quote(facts.path)}"),
                 Suggestion(
                     CONFIGURE,
-                    "let slurmctld read the file; releases before 23.11 want a restart of slurmctld to learn of new nodes",
+                    "let slurmctld read the file; before 23.11 it learns of new nodes at a restart only",
                     "sudo scontrol reconfigure",
                 ),
             ],

@@ -12,7 +12,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from hpslurm.values import dataclass, field
 from functools import cache
 from typing import Any
 

@@ -15,7 +15,7 @@ import stat
 import statistics
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from hpslurm.values import dataclass, field
 from typing import Any
 
 from hpslurm.job.bandwidth import Own

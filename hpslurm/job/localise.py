@@ -18,7 +18,7 @@ import math
 import random
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from hpslurm.values import dataclass, field, replace
 
 PAIR = "pair"
 RETEST = "retest"  # a suspect with a partner that was fast

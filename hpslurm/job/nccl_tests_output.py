@@ -14,7 +14,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from hpslurm.values import dataclass, field
 from typing import Any
 
 from hpslurm.text import clean
