@@ -35,8 +35,8 @@ _JOB = re.compile(r"[0-9]{1,12}")
 # lines
 
 
-def encode(line: Mapping[str, Any]) -> str:
-    return json.dumps(line, ensure_ascii=False, separators=(",", ":"), default=str)
+def encode(line: Mapping[str, Any], ascii_only: bool = False) -> str:
+    return json.dumps(line, ensure_ascii=ascii_only, separators=(",", ":"), default=str)
 
 
 def _line(kind: str, **values: Any) -> dict[str, Any]:
@@ -116,6 +116,29 @@ def lines(policy: Policy, env: Mapping[str, str], hook: str, results: Sequence[R
     for result in results:
         yield from result_lines(result, policy.node)
     yield end_line(results)
+
+
+# Slurm passes a task's output on in messages of 1,024 bytes: a longer line can be broken, or
+# mixed with another node's. So lines for srun are cut to pieces that name their node.
+PIECE = 800  # characters, all ASCII
+LAST, MORE = ".", "+"
+
+
+def pieces(node: str, line: str) -> Iterator[str]:
+    """One line of JSON as short lines, ``node . piece``, or ``node + piece`` where more of it follows."""
+    for start in range(0, len(line), PIECE):
+        yield f"{node} {LAST if start + PIECE >= len(line) else MORE} {line[start : start + PIECE]}"
+
+
+def joined(lines: Iterable[str]) -> dict[str, str]:
+    """The text of each node out of pieces in the order of their arrival; other lines are passed over."""
+    texts: dict[str, list[str]] = {}
+    for line in lines:
+        node, _, rest = line.partition(" ")
+        mark, _, piece = rest.partition(" ")
+        if mark in (LAST, MORE) and _NAME.fullmatch(node):
+            texts.setdefault(node, []).append(piece + ("\n" if mark == LAST else ""))
+    return {node: "".join(parts) for node, parts in texts.items()}
 
 
 # writing

@@ -169,3 +169,13 @@ def test_old_jobs_go_by_count_and_by_age(tmp_path: Path) -> None:
         os.utime(writer.folder, (changed, changed))
     records.prune(str(tmp_path), keep_days=30, keep_jobs=2)
     assert ["2", "3"] == sorted(os.listdir(tmp_path / "jobs"))
+
+
+def test_pieces_of_several_nodes_are_joined_however_they_mix() -> None:
+    texts = {
+        node: records.encode({"type": "run", "node": node, "x": "é" * 1500}, ascii_only=True) for node in ("n1", "n2")
+    }
+    cut = {node: list(records.pieces(node, text)) for node, text in texts.items()}
+    assert all(len(piece) < 1000 and piece.isascii() for piece in cut["n1"])
+    mixed = [piece for pair in zip(cut["n1"], cut["n2"], strict=True) for piece in pair]
+    assert {node: f"{text}\n" for node, text in texts.items()} == records.joined([*mixed, "srun: something else", "n1"])

@@ -41,14 +41,22 @@ def worst(results: list[Result], fail_on: str, strict: bool) -> bool:
 )
 @click.option("--strict", is_flag=True, help="Count what could not be checked as found.")
 @click.option("--policy", "policy_path", default=policy.PATH, show_default=True, help="Thresholds and mutes.")
-@click.option("--root", default="/", help="Look at a saved machine below this folder instead.")
-def command(as_json: bool, fail_on: str, strict: bool, policy_path: str, root: str) -> int:
+@click.option("--pieces", is_flag=True, hidden=True)  # how --all-nodes gets its JSON through srun
+@click.option(
+    "--all-nodes", is_flag=True, help="Inside an allocation: start one srun over its nodes, and compare them."
+)
+@click.option("--root", default="/", help="Look at a saved machine below this folder; {node} becomes the node's name.")
+def command(
+    as_json: bool, fail_on: str, strict: bool, policy_path: str, pieces: bool, all_nodes: bool, root: str
+) -> int:
     """Look at this node: locked memory, /dev/shm, EFA, and what else can break NCCL.
 
     \b
     Examples:
       srun -N4 --ntasks-per-node=1 hpslurm-check
           every node of an allocation; a healthy node is one line
+      hpslurm check --all-nodes
+          the same from inside sbatch or salloc, all healthy nodes in one line, odd ones out named
       srun --kill-on-bad-exit=0 hpslurm-check --strict
           where KillOnBadExit=1 is the site's default: one bad node must not silence the others
       hpslurm-check --json | tail -n 1
@@ -56,11 +64,20 @@ def command(as_json: bool, fail_on: str, strict: bool, policy_path: str, root: s
     if os.environ.get("SLURM_LOCALID", "0") != "0":
         return 0
     node = hooks.node_name(os.environ)
-    host = Host(root, seconds=SECONDS)
+    if all_nodes:
+        from hpslurm.cli import all_nodes as over_nodes
+
+        words = [*(("--root", root) if root != "/" else ()), "--policy", policy_path]
+        answer = over_nodes.command(policy.load(policy_path), as_json, words)
+        return 3 if worst(answer, fail_on, strict) else 0
+    host = Host(root.replace("{node}", node), seconds=SECONDS)
     rules = hooks.site_policy(policy_path, node, host)
     results = list(hooks.look(hooks.STEP, host, rules))
     host.end_all()
-    if as_json:
+    if pieces:
+        for line in records.lines(rules, os.environ, "check", results):
+            print("\n".join(records.pieces(node, records.encode(line, ascii_only=True))))
+    elif as_json:
         for line in records.lines(rules, os.environ, "check", results):
             print(records.encode(line))
     else:

@@ -163,3 +163,19 @@ def test_the_gate_cancels_srun_and_says_so_to_the_user(sick_lab: Lab) -> None:
     done = sick_lab.run("srun", "-w", "n2", "-n1", "true")
     assert 0 != done.returncode
     assert "Prolog failure on node n2" in done.stderr or "Prolog" in done.stderr
+
+
+def test_all_nodes_are_one_answer_with_the_healthy_in_one_line(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(nodes=4, machines={"n2": {"efa": 16}})
+    command = f"hpslurm check --all-nodes --root '{lab.folder}/hosts/{{node}}'"
+    done = lab.run("salloc", "-N4", "--quiet", "bash", "-c", command)
+    lines = done.stdout.splitlines()
+    assert 3 == done.returncode, done.stderr
+    assert 1 == sum("efa-missing  n2" in line for line in lines)
+    assert 1 == sum(line.startswith("[PASS] n[1,3-4]") for line in lines)
+
+
+def test_all_nodes_outside_an_allocation_says_what_to_do(lab: Lab) -> None:
+    done = lab.run("hpslurm", "check", "--all-nodes")
+    assert 1 == done.returncode
+    assert "salloc" in done.stderr

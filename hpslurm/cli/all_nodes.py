@@ -1,0 +1,97 @@
+"""``hpslurm check --all-nodes``: one srun over the caller's allocation, folded into one answer.
+
+Started by name only. Healthy nodes are one line, and nodes are compared with each other:
+the odd one out in versions and settings is named.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+
+import click
+
+from hpslurm import records, render
+from hpslurm.job import consensus
+from hpslurm.policy import Policy
+from hpslurm.probe import FAIL, PASS, UNKNOWN, Result
+from hpslurm.records import Record
+from hpslurm.sources import launch
+from hpslurm.text import clean
+from hpslurm.values import replace
+
+SECONDS = 90.0  # for the whole step: start, look, and the slowest node
+PROGRAM = "hpslurm-check"
+
+
+def look(words: list[str]) -> tuple[dict[str, Record], list[str]]:
+    """Records of all nodes of the allocation, and what went wrong, in words. Raises CannotLaunch."""
+    where = launch.allocation()
+    beside = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), PROGRAM)
+    program = beside if os.access(beside, os.X_OK) else PROGRAM
+    words = [program, "--pieces", "--fail-on", "never", *words]
+    step = launch.Step("check", where.nodes, tuple(words), seconds=SECONDS)
+    lines: list[str] = []
+    errors: list[str] = []
+    said: list[str] = []  # by srun; of interest only when something is missing
+    for event in launch.run([step], where):
+        if isinstance(event, launch.End):
+            if not event.ok:
+                errors.append(f"srun: {event.why}")
+        elif event.error:
+            said.append(clean(event.text))
+        else:
+            lines.append(event.text)
+    texts = records.joined(lines)
+    found = {node: records.parse(texts[node], node, "check") for node in where.nodes if node in texts}
+    errors += [f"{node} gave no whole answer" for node in where.nodes if node not in found or not found[node].complete]
+    return found, errors + said[:5] if errors else []
+
+
+def results(found: Mapping[str, Record], policy: Policy, errors: Iterable[str]) -> list[Result]:
+    """All that was found, one result for the nodes and one for their comparison."""
+    named = [replace(item, subject=item.subject or node) for node, one in found.items() for item in one.findings]
+    unlike = [policy.mute(item) for item in consensus.judge({node: one.results for node, one in found.items()})]
+    answer = [Result("nodes", FAIL if named else PASS, "", 0.0, None, tuple(named))]
+    answer.append(Result("consensus", FAIL if unlike else PASS, "", 0.0, None, tuple(unlike)))
+    for node, one in found.items():
+        answer += [replace(item, note=f"{node}: {item.note}") for item in one.results if item.outcome == UNKNOWN]
+    return answer + [Result("node", UNKNOWN, error) for error in errors]
+
+
+def text(found: Mapping[str, Record], answer: list[Result], errors: Iterable[str]) -> list[str]:
+    folded = render.fold(item for one in answer for item in one.findings)
+    sick = {item.subject for one in answer for item in one.findings}
+    not_checked = [
+        render.NotChecked(item.probe, item.note, (node,))
+        for node, one in found.items()
+        for item in one.results
+        if item.outcome == UNKNOWN
+    ]
+    sick |= {node for item in not_checked for node in item.subjects}
+    healthy = [node for node in found if node not in sick and found[node].complete]
+    passed = sum(item.outcome == PASS for one in found.values() for item in one.results)
+    lines = [line for one in folded for line in render.finding_lines(one)]
+    lines += render.not_checked_lines(not_checked)
+    lines += [f"{render.label('WARN')} {error}" for error in errors]
+    if healthy:
+        lines.append(f"{render.label('PASS')} {render.fold_nodes(healthy)}  nothing found on {len(healthy)} nodes")
+    return [*lines, render.summary(folded, len(not_checked) + len(list(errors)), passed)]
+
+
+def command(policy: Policy, as_json: bool, words: list[str]) -> list[Result]:
+    """Look, print, and return what was found, for the exit code."""
+    try:
+        found, errors = look(words)
+    except launch.CannotLaunch as why:
+        raise click.ClickException(str(why)) from None
+    if not found:
+        raise click.ClickException("\n".join(["no node answered", *errors[:5]]))
+    answer = results(found, policy, errors)
+    if as_json:
+        for line in records.lines(policy, os.environ, "check-all-nodes", answer):
+            click.echo(records.encode(line))
+    else:
+        click.echo("\n".join(text(found, answer, errors)))
+    return answer
