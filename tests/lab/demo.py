@@ -7,6 +7,7 @@ given to bash as printed, so that a reader can type the same.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shlex
@@ -21,13 +22,13 @@ sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__
 
 from tests.lab.lab import BASE, CHECKOUT, Lab, LabError, base_folder, call_us_localhost  # noqa: E402
 
-FOLDER = f"{BASE}/demo"
+FOLDER = sys.argv[1] if len(sys.argv) > 1 else f"{BASE}/demo"
 BOLD, DIM, PLAIN = ("\033[1m", "\033[2m", "\033[0m") if sys.stdout.isatty() else ("", "", "")
 
 # Jobs as a user would write them, one task on each node. What fails in them needs no GPU.
 RUNS = 'srun echo "step 100 loss 2.31"'
 FAILS = 'srun bash -c "echo NCCL WARN NET/OFI Request completed with error; exit 1"'
-HANGS = "srun sleep 3600"
+HANGS = 'srun bash -c "echo step 100 loss 2.31; sleep 3600"'
 
 
 class Demo:
@@ -95,7 +96,7 @@ def show(demo: Demo) -> None:
         demo.say(title)
         job = submitted(demo.type(f"sbatch -N3 --output=$LAB/work/%j.log --wrap {shlex.quote(command)}"))
         if cancel:
-            lab.wait_for_job(job, "RUNNING")
+            wait_for_output(lab, job)
             demo.type(f"scancel {job}")
         lab.wait_for_job(job)
         wait_for_epilogs(lab, job)
@@ -117,6 +118,13 @@ def submitted(output: str) -> str:
     return match[1]
 
 
+def wait_for_output(lab: Lab, job: str) -> None:
+    path = lab.path("work", f"{job}.log")
+    end = time.monotonic() + 30
+    while not (os.path.exists(path) and os.path.getsize(path)) and time.monotonic() < end:
+        time.sleep(0.1)
+
+
 def wait_for_epilogs(lab: Lab, job: str) -> None:
     """Epilogs run after the job; a person would not be as fast as this."""
     end = time.monotonic() + 10
@@ -126,7 +134,12 @@ def wait_for_epilogs(lab: Lab, job: str) -> None:
 
 def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    base_folder()
+    lock = open(os.path.join(base_folder(), "demo.lock"), "w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print("demo: another make demo of this user is running", file=sys.stderr)
+        return 1
     clear()
     began = time.monotonic()
     demo = Demo()
