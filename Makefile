@@ -2,6 +2,7 @@
 # make test   lint and all tests; without root those that start no Slurm daemon
 # make lint   ruff and mypy
 # make bench  figures that take long or need a quiet machine
+# make pyz    hpslurm-check.pyz: the check in one file, for containers
 # make venv   only the set-up: .venv, and Slurm from apt where we are root
 #
 # Each does its own set-up. Apart from apt packages nothing is written outside this checkout and
@@ -11,7 +12,7 @@ PYTHON ?= python3
 BIN = .venv/bin
 export TMPDIR := /tmp/hpslurm-$(shell id -u)
 
-.PHONY: demo test lint bench venv clean
+.PHONY: demo test lint bench pyz venv clean
 
 demo:
 	@$(PYTHON) tests/lab/prepare.py --daemons
@@ -27,6 +28,9 @@ lint: venv
 
 bench: venv
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
+
+pyz: venv
+	@$(BIN)/python -m hpslurm.pyz hpslurm-check.pyz
 
 venv:
 	@$(PYTHON) tests/lab/prepare.py

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
-from hpslurm.finding import Finding
+from hpslurm.finding import PRIORITIES, Finding
 from hpslurm.policy import Policy
 from hpslurm.text import clean
 from hpslurm.values import dataclass, fields, is_dataclass
@@ -125,3 +125,11 @@ def reason(error: BaseException) -> str:
 def unmuted(results: Iterable[Result]) -> list[Finding]:
     """Findings that count for an exit code."""
     return [finding for result in results for finding in result.findings if not finding.muted]
+
+
+def worst(results: Iterable[Result], fail_on: str, strict: bool) -> bool:
+    """True when something at or above ``fail_on`` was found, or with ``strict`` not looked at."""
+    results = list(results)
+    level = PRIORITIES.index(fail_on) if fail_on in PRIORITIES else -1
+    found = any(PRIORITIES.index(finding.rule.priority) <= level for finding in unmuted(results))
+    return found or (strict and any(one.outcome == UNKNOWN or (one.findings and one.note) for one in results))

@@ -8,8 +8,6 @@ import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-import click
-
 from hpslurm.finding import P2, PRIORITIES, STEPS, Evidence, Finding, Rule, Suggestion
 from hpslurm.probe import FAIL, PASS, SKIP, UNKNOWN, Result
 from hpslurm.text import clean
@@ -43,6 +41,9 @@ class NotChecked:
 
 def fold_nodes(names: Iterable[str]) -> str:
     """``ip-10-1-0-[3,7]``: node names as Slurm writes a list of them."""
+    names = list(dict.fromkeys(names))
+    if len(names) < 2:  # inside a container there is one name, and no ClusterShell
+        return "".join(names)
     # A group resolver would run commands for a name with @ in it, and names can be foreign.
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
@@ -140,6 +141,10 @@ def filled(command: str, nodes: str) -> str:
 
 
 def label(tag: str) -> str:
+    try:
+        import click
+    except ImportError:  # the one-file check inside a container
+        return f"[{tag}]"
     return click.style(f"[{tag}]", fg=COLOURS[tag], bold=tag == "FAIL")
 
 

@@ -13,17 +13,10 @@ import click
 
 from hpslurm import cli, hooks, policy, records
 from hpslurm.finding import PRIORITIES
-from hpslurm.probe import UNKNOWN, Result, unmuted
+from hpslurm.probe import worst
 from hpslurm.sources.host import Host
 
 SECONDS = 20.0  # for all programs together
-
-
-def worst(results: list[Result], fail_on: str, strict: bool) -> bool:
-    """True when something at or above ``fail_on`` was found, or with ``strict`` not looked at."""
-    level = PRIORITIES.index(fail_on) if fail_on in PRIORITIES else -1
-    found = any(PRIORITIES.index(finding.rule.priority) <= level for finding in unmuted(results))
-    return found or (strict and any(one.outcome == UNKNOWN or (one.findings and one.note) for one in results))
 
 
 @click.command(

@@ -144,6 +144,6 @@ def text(results: Sequence[Result], members: Members) -> list[str]:
 
 
 def _failed(results: Sequence[Result], fail_on: str, strict: bool) -> bool:
-    from hpslurm.cli.check import worst
+    from hpslurm.probe import worst
 
     return worst(list(results), fail_on, strict)

@@ -10,11 +10,10 @@ from collections.abc import Iterable
 import click
 
 from hpslurm import policy, records, render
-from hpslurm.cli import check
 from hpslurm.finding import PRIORITIES, Finding
 from hpslurm.job import report
 from hpslurm.policy import Policy
-from hpslurm.probe import FAIL, PASS, UNKNOWN, Result, reason
+from hpslurm.probe import FAIL, PASS, UNKNOWN, Result, reason, worst
 from hpslurm.sources import slurm
 from hpslurm.sources.host import Host
 from hpslurm.sources.slurm import SlurmJob
@@ -81,7 +80,7 @@ def command(
     else:
         click.echo("\n".join(text(job, job_id, seen, named, troubles, why)))
     sys.stdout.flush()
-    return 3 if check.worst(outcome, fail_on, strict) else 0
+    return 3 if worst(outcome, fail_on, strict) else 0
 
 
 def read(rules: Policy, results: str | None, job: str) -> tuple[list[records.Record], list[str]]:
