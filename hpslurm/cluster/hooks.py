@@ -42,8 +42,12 @@ def collect(host: Host, ran: frozenset[str] = frozenset()) -> Facts:
 
 
 def _is_ours(host: Host, path: str) -> bool:
-    """Named after us, or a pattern that finds something of ours on this machine."""
-    return NAME in path or (path.startswith("/") and any(NAME in one.rpartition("/")[2] for one in host.glob(path)))
+    """A script named after us, or a pattern that finds one on this machine (or lies in a folder named after us)."""
+    if NAME in path.rpartition("/")[2]:
+        return True
+    if not any(mark in path for mark in "*?["):
+        return False
+    return NAME in path or any(NAME in one.rpartition("/")[2] for one in host.glob(path))
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:

@@ -50,7 +50,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     held = [job for job in facts.queue if job.state == "PENDING" and _HELD.search(job.reason)]
     if held:
         yield HELD.found(
-            f"{len(held)} jobs were requeued and held: they start only when somebody releases them",
+            f"jobs requeued and held: {len(held)}; they start only when somebody releases them",
             evidence=[_line(job) for job in held],
             suggest=[
                 Suggestion(
@@ -78,7 +78,7 @@ def _waiting(facts: Facts) -> Iterator[Finding]:
     if waiting:
         nodes = sorted({name for sick in waiting.values() for name in sick})
         yield SICK.found(
-            f"{len(waiting)} jobs wait for nodes that are out: {fold_nodes(nodes)}",
+            f"jobs waiting: {len(waiting)}, for nodes that are out: {fold_nodes(nodes)}",
             evidence=[_line(job) for job in waiting],
             suggest=[
                 Suggestion(LOOK, "the jobs, and what they ask for", f"squeue -j {_ids(waiting, ',')}"),

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
 from hpslurm.cluster.gather import NO_RECORD
+from tests.lab import processes
 
 PROGRAM = (sys.executable, "-c", "from hpslurm.cli import main; main()")
 CHECK = "-c 'from hpslurm.cli.check import main; main()'"
@@ -37,9 +41,8 @@ def drain(lab, node, state, reason):
 
 
 def findings(out):
-    return [
-        line for line in map(json.loads, out.splitlines()) if line["type"] == "finding" and line["id"] != NO_RECORD.id
-    ]
+    """Those about one node; the cluster's own (no hooks, no records) are not what most tests are about."""
+    return [line for line in map(json.loads, out.splitlines()) if line["type"] == "finding" and line["subject"]]
 
 
 @pytest.fixture
@@ -178,3 +181,49 @@ RECORD = """\
 {"schema":1,"type":"finding","id":"memlock-low","priority":"P1","title":"t","reference":"r","subject":"n1","detail":"d"}
 {"schema":1,"type":"end"}
 """
+
+
+def seen(lab, *options):
+    out = lab.run(*PROGRAM, "diagnose", "--json", *options).stdout
+    return {line["id"]: line for line in map(json.loads, out.splitlines()) if line["type"] == "finding"}
+
+
+def test_slurms_own_troubles_are_found_on_real_slurm(make_lab):
+    fails = "#!/bin/sh\n[ $SLURMD_NODENAME = n1 ] && exit 1\nexit 0\n"
+    hangs = "#!/bin/sh\n[ $SLURMD_NODENAME = n3 ] && exec sleep 600\nexit 0\n"
+    lab = make_lab(nodes=4, conf="Prolog=@LAB@/work/prolog\nEpilog=@LAB@/work/epilog\nPrologFlags=Alloc")
+    lab.script("prolog", fails)
+    lab.script("epilog", hangs)
+    drain(lab, "n2", "down", "gone")
+    waits = lab.submit("-w", "n2", "--wrap", "true")
+    held = lab.submit("-w", "n1", "--wrap", "true")
+    ends = lab.submit("-w", "n3", "--wrap", "true")
+    lab.wait_for_node("n1", "IDLE+DRAIN")
+    lab.wait_for_job(ends, "COMPLETING")
+    lab.wait_for_job(held, "PENDING")
+    with open(lab.conf, "a") as conf:
+        conf.write("NodeName=n9 NodeAddr=127.0.0.1 Port=9\n")
+    policy = lab.path("work", "policy.toml")
+    with open(policy, "w") as file:
+        file.write("completing_max = 0\n")
+    while not (found := seen(lab, "--policy", policy)).get("job-stuck-completing"):
+        pass
+    assert "jobs waiting: 1, for nodes that are out: n2" == found["jobs-wait-for-sick-nodes"]["detail"]
+    assert f"sudo scontrol release {held}" == found["jobs-held"]["suggestions"][-1]["command"]
+    assert f"squeue -j {waits}" == found["jobs-wait-for-sick-nodes"]["suggestions"][0]["command"]
+    assert "n3" == found["job-stuck-completing"]["subject"]
+    assert f"only in {lab.conf}: n9" == found["slurm-conf-nodes-differ"]["detail"]
+    assert "HASH_VAL = Different" in found["slurm-conf-not-read"]["evidence"][0]["text"]
+    assert "reason-prolog-error" in found
+    assert "hooks-not-installed" in found
+
+
+@pytest.mark.parametrize(("daemon", "rule"), [("slurmctld", "slurmctld-down"), ("munged", "munge-broken")])
+def test_a_controller_that_is_down_is_told_apart_from_munge_that_is_down(make_lab, daemon, rule):
+    lab = make_lab(nodes=1)
+    os.kill(lab.running[daemon][0], signal.SIGTERM)
+    deadline = time.monotonic() + 10
+    while processes.alive(lab.running[daemon]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    done = lab.run(*PROGRAM, "diagnose", seconds=90)
+    assert ({"slurmctld-down", "munge-broken"} & set(done.stdout.split()), 1) == ({rule}, done.returncode), done.stdout
