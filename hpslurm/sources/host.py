@@ -3,7 +3,8 @@
 Everything is read below ``root``, so that a saved machine can stand in for a real one.
 A program is started by its name from ``COMMANDS``: no shell, no PATH, no stdin, no
 options from callers, and always a time limit. A program that may hang is started
-first and collected last.
+first and collected last. One that is stuck in the kernel cannot be killed: it is left
+behind by name, and the lock it holds keeps a second one from joining it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import glob
 import os
 import select
 import signal
+import sys
 import time
 from collections.abc import Mapping
 
@@ -21,6 +23,13 @@ from hpslurm.text import clean
 from hpslurm.values import dataclass
 
 MOST_BYTES = 1 << 20  # of one file, and of one program's output
+NO_LOCK = -1
+STUCK = "D"  # the state of a process that waits in the kernel and cannot be killed
+KILL_GRACE = 0.3  # seconds after SIGKILL in which a process that can die does
+
+# Our own package by its place (a folder or a zip file), because -I ignores PYTHONPATH.
+_OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_NVML_CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from hpslurm.sources import nvml; nvml.main()"
 
 
 @dataclass(frozen=True)
@@ -84,16 +93,42 @@ COMMANDS = {
     "getent": Command(("/usr/bin/getent",), ("ahosts",)),
     "iptables_save": Command(("/usr/sbin/iptables-legacy-save", "/usr/sbin/iptables-save"), ("-t", "filter")),
     "nft": Command(("/usr/sbin/nft",), ("-s", "-n", "list", "ruleset")),
+    # Our own interpreter, because a call into the GPU driver may never return. LD_LIBRARY_PATH: a
+    # container may have NVML's library in a place that only this variable names.
+    "nvml": Command((sys.executable,), ("-I", "-B", "-c", _NVML_CHILD, _OURS), settings=(("LD_LIBRARY_PATH", ()),)),
 }
 
 
 @dataclass(frozen=True)
 class Output:
-    """What a program printed, cut to its command's ``most``; ``status`` is negative for a signal."""
+    """What a program printed, cut to its command's ``most``; ``status`` is negative for a signal.
+
+    ``late`` says why we stopped waiting for it, or is empty; ``out`` is then what came until then.
+    """
 
     status: int
     out: str
     err: str = ""
+    late: str = ""
+    left: Left | None = None
+
+
+@dataclass(frozen=True)
+class Left:
+    """A process that outlived SIGKILL, or one of an earlier look that still holds the lock."""
+
+    pid: int
+    state: str  # as in /proc/<pid>/stat: D is stuck in the kernel
+    seconds: float  # since it was started
+    where: str = ""  # the kernel function it waits in, where we may read it
+
+
+class Busy(Unknown):
+    """Another process of ours runs the same program on this machine, and holds the lock."""
+
+    def __init__(self, message: str, left: Left | None) -> None:
+        super().__init__(message)
+        self.left = left
 
 
 @dataclass(frozen=True)
@@ -116,6 +151,9 @@ class _Child:
         self.parts = {out: bytearray(), err: bytearray()}
         self.open = {out, err}
         self.status: int | None = None
+
+    def age(self) -> float:
+        return time.monotonic() - self.began
 
     def text(self, which: int) -> str:
         part = list(self.parts.values())[which]
@@ -254,8 +292,12 @@ class Host:
     def start(self, name: str, *words: str) -> None:
         """Start a program of COMMANDS unless it runs already; ``run`` collects it.
 
-        Raises Unknown where it is not installed, or where an earlier one still hangs.
+        Raises Unknown where it is not installed. Where another process of ours runs it
+        just now, nothing is started yet: ``run`` waits for that one.
         """
+        self._start(name, words, wait=False)
+
+    def _start(self, name: str, words: tuple[str, ...], *, wait: bool) -> None:
         key = (name, *words)
         if key in self._children:
             return
@@ -266,15 +308,17 @@ class Host:
         if program is None:
             self._children[key] = self._saved_output(name, command, words)
             return
-        lock = self._lock(name)
+        lock = self._lock(name, wait)
+        if lock is None:
+            return
         try:
-            self._children[key] = self._spawn(
-                name, [self.path(program), *command.options, *words], self._environment(command)
-            )
+            child = self._spawn(name, [self.path(program), *command.options, *words], self._environment(command))
+            self._children[key] = child
+            _sign(lock, child.pid)
         except OSError as error:
             raise Unknown(f"could not start {program}: {error.strerror}") from error
         finally:
-            if lock is not None:
+            if lock != NO_LOCK:
                 os.close(lock)  # the child keeps it until it is really gone
 
     def _environment(self, command: Command) -> dict[str, str]:
@@ -316,7 +360,14 @@ class Host:
 
     def run(self, name: str, *words: str) -> Output:
         """What the program printed. Raises Unknown when it did not end within the time."""
-        self.start(name, *words)
+        output = self.answer(name, *words)
+        if output.late:
+            raise Unknown(output.late)
+        return output
+
+    def answer(self, name: str, *words: str) -> Output:
+        """Like ``run``, but a program that is late is no exception: what came is in ``out``."""
+        self._start(name, words, wait=True)
         key = (name, *words)
         child = self._children[key]
         if isinstance(child, _Child):
@@ -332,25 +383,33 @@ class Host:
         program = os.path.basename(command.candidates[0])
         raise Unknown(f"{program} is not installed: none of {', '.join(command.candidates)}")
 
-    def _lock(self, name: str) -> int | None:
-        """Held by the child, so that one stuck in the kernel is never joined by a second."""
+    def _lock(self, name: str, wait: bool) -> int | None:
+        """Held by the child, so that one stuck in the kernel is never joined by a second.
+
+        None: another one has it, and we shall not wait. NO_LOCK: there is none to hold.
+        """
         if not self.locks:
-            return None
+            return NO_LOCK
         path = f"{self.locks}/{name}.lock"
         try:
             os.makedirs(self.locks, mode=0o700, exist_ok=True)
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError:  # a full or read-only disk is no reason to look away
-            return None
+            return NO_LOCK
         while True:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.set_inheritable(handle, True)
                 return handle
             except BlockingIOError:
+                holder = _holder(handle)
+                if not wait:
+                    os.close(handle)
+                    return None
                 if time.monotonic() > self.deadline:
                     os.close(handle)
-                    raise Unknown(f"another {name} still runs ({path}); not starting a second") from None
+                    told = f", process {holder.pid} in state {holder.state}" if holder else ""
+                    raise Busy(f"another {name} still runs ({path}{told}); not starting a second", holder) from None
                 time.sleep(0.02)
 
     def _collect(self, wanted: _Child) -> Output:
@@ -361,21 +420,30 @@ class Host:
             for fd in ready:
                 _take(running[fd], fd)
             if not ready and left <= 0:
-                self._end(wanted)
-                raise Unknown(f"{wanted.program} did not answer within {time.monotonic() - wanted.began:.1f} s; ended")
-        status = self._reap(wanted)
-        self._end(wanted)
-        return Output(status, wanted.text(0), wanted.text(1))
+                return self._late(wanted, f"{wanted.program} did not answer within {wanted.age():.1f} s")
+        return self._reap(wanted)
 
-    def _reap(self, child: _Child) -> int:
+    def _reap(self, child: _Child) -> Output:
         """Both pipes are closed, so it is ending; one that is not must not hold us."""
         while not child.ended():
             if time.monotonic() > self.deadline:
-                self._end(child)
-                raise Unknown(f"{child.program} closed its output but did not end")
+                return self._late(child, f"{child.program} closed its output but did not end")
             time.sleep(0.001)
+        self._end(child)
         assert child.status is not None
-        return child.status
+        return Output(child.status, child.text(0), child.text(1))
+
+    def _late(self, child: _Child, why: str) -> Output:
+        """Kill it, and see whether it can be killed at all."""
+        self._end(child)
+        until = time.monotonic() + KILL_GRACE
+        while not child.ended() and time.monotonic() < until:
+            time.sleep(0.005)
+        left = None if child.ended() else left_behind(child.pid)
+        told = f"{why}; ended"
+        if left:
+            told = f"{why} and cannot be killed: process {left.pid} is left behind in state {left.state}"
+        return Output(-signal.SIGKILL, child.text(0), child.text(1), told, left)
 
     def _end(self, child: _Child) -> None:
         """Kill without waiting: a process stuck in the kernel cannot be killed."""
@@ -407,6 +475,38 @@ def _take(child: _Child, fd: int) -> None:
         child.open.discard(fd)
     elif len(child.parts[fd]) < COMMANDS[child.name].most:
         child.parts[fd] += part
+
+
+def left_behind(pid: int) -> Left | None:
+    """How a process of this machine (never of a saved one) is doing; None when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            words = file.read().rpartition(")")[2].split()
+        with open("/proc/uptime") as file:
+            uptime = float(file.read().split()[0])
+        seconds = uptime - int(words[19]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return None
+    try:
+        with open(f"/proc/{pid}/wchan") as file:
+            where = clean(file.read(), 60).strip("0")
+    except OSError:
+        where = ""
+    return None if words[0] in "ZX" else Left(pid, words[0], round(seconds, 1), where)
+
+
+def _sign(lock: int, pid: int) -> None:
+    """Write who holds the lock into it; without it a later look only has a poorer message."""
+    try:
+        if lock != NO_LOCK:
+            os.pwrite(lock, b"%-20d\n" % pid, 0)
+    except OSError:
+        return
+
+
+def _holder(lock: int) -> Left | None:
+    word = os.pread(lock, 32, 0).strip()
+    return left_behind(int(word)) if word.isdigit() else None
 
 
 def error_of(output: Output) -> str:

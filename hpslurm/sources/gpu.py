@@ -1,0 +1,228 @@
+"""The door to the GPUs: one NVML snapshot as plain values, taken in a child process.
+
+A call into a sick driver may never return, so the child (``hpslurm.sources.nvml``) is
+started first, collected last, and what it answered before a hang is kept. "Not
+supported" is ``None``; an error, or no answer in time, is in ``trouble`` of that step.
+A saved machine has ``gpus.json`` instead, in the shape that ``plain_snapshot`` reads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from hpslurm.probe import Skip, Unknown
+from hpslurm.sources.host import Busy, Host, Left, error_of
+from hpslurm.text import clean
+
+VERSION = "/proc/driver/nvidia/version"
+PCI = "/sys/bus/pci/devices"
+NVIDIA, GPU_CLASSES, SWITCH_CLASS = "0x10de", ("0x0300", "0x0302"), "0x0680"
+
+# NVML's return codes that we tell apart
+NO_PERMISSION, NOT_LOADED, TIMEOUT, NO_LIBRARY, BAD_INFOROM = 4, 9, 10, 12, 14
+LOST, RESET_REQUIRED, BLOCKED, MISMATCH, IN_USE, NOT_READY, NOT_FOUND, UNKNOWN_ERROR = 15, 16, 17, 18, 19, 27, 28, 999
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Why one step has no answer: NVML's return code, or None where none came, and words."""
+
+    code: int | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU as NVML shows it. None: not supported, or see ``trouble`` of the same name."""
+
+    index: int
+    uuid: str = ""
+    pci: str = ""  # as kernel lines have it: 0000:9b:00
+    name: str = ""
+    serial: str = ""
+    vbios: str = ""
+    minor: int | None = None  # the N of /dev/nvidiaN, and of Slurm's GRES
+    recovery: int | None = None  # what the driver wants: 0 nothing, 1 reset, 2 reboot ...
+    remap: tuple[int, ...] | None = None  # rows: correctable, uncorrectable; flags: pending, failure
+    histogram: tuple[int, ...] | None = None  # banks by spare rows left: max, high, partial, low, none
+    ecc_mode: tuple[int, ...] | None = None  # now, after the next reboot
+    ecc: tuple[int | None, ...] | None = None  # volatile corrected, uncorrected; aggregate the same
+    sram_exceeded: int | None = None
+    retired: tuple[int | None, ...] | None = None  # pages: single-bit, double-bit; flag: pending
+    links: tuple[int | None, ...] | None = None  # 1 active, 0 not, for each NVLink
+    link_speed: int | None = None  # MB/s
+    link_errors: dict[str, tuple[int, ...]] = field(default_factory=dict)  # counter to its value on each link
+    fabric: tuple[int | None, ...] | None = None  # state, status, health mask, health summary
+    clocks: int | None = None  # bit mask of reasons
+    temperature: int | None = None  # degrees Celsius
+    slowdown: dict[str, int] = field(default_factory=dict)  # reason to ns since the driver was loaded
+    pcie: tuple[int | None, ...] | None = None  # generation, width; both at most; replays
+    persistence: int | None = None
+    processes: tuple[int, ...] | None = None  # pids with a CUDA context
+    mig: tuple[int, ...] | None = None  # now, after the next reset
+    trouble: dict[str, Trouble] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        known = ", ".join(word for word in (self.uuid, self.pci) if word)
+        return f"GPU {self.index} ({known})" if known else f"GPU {self.index}"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All that one look at NVML brought. ``gpus`` has a value for each GPU it counts."""
+
+    gpus: tuple[Gpu, ...] = ()
+    count: int | None = None
+    driver: str = ""  # version of the kernel module
+    library: str = ""  # version of libnvidia-ml.so.1
+    cuda: int | None = None  # 12080 is 12.8
+    trouble: dict[str, Trouble] = field(default_factory=dict)  # of init, import, count ...
+    late: str = ""  # why we stopped waiting, or empty
+    left: Left | None = None  # the child, where it could not be killed
+    seconds: float = 0.0
+
+
+STEPS = tuple(
+    name
+    for name in Gpu.__dataclass_fields__
+    if name not in ("index", "uuid", "pci", "name", "serial", "vbios", "minor", "trouble")
+)
+_TUPLES = ("remap", "histogram", "ecc_mode", "ecc", "retired", "links", "fabric", "pcie", "processes", "mig")
+
+
+def short_pci(address: str) -> str:
+    """``00000000:9B:00.0`` (NVML), ``0000:9b:00.0`` (sysfs) and ``0000:9b:00`` (kernel) as the last."""
+    domain, _, rest = address.strip().lower().partition(":")
+    return f"{domain[-4:]}:{rest.partition('.')[0]}" if rest else ""
+
+
+@lru_cache(maxsize=4)  # every probe of a look asks
+def on_bus(host: Host, classes: tuple[str, ...] = GPU_CLASSES) -> tuple[str, ...]:
+    """PCI addresses of NVIDIA's functions of these classes, whether a driver holds them or not."""
+    found = []
+    for path in host.glob(f"{PCI}/*"):
+        try:
+            if host.word(f"{path}/vendor") == NVIDIA and (host.word(f"{path}/class") or "")[:6] in classes:
+                found.append(short_pci(path.rpartition("/")[2]))
+        except OSError:  # a device that is being removed
+            continue
+    return tuple(found)
+
+
+def present(host: Host) -> bool:
+    """Is there anything of NVIDIA's here: a loaded driver, a device file, or a GPU on the bus?"""
+    return (
+        host.exists(VERSION)
+        or host.exists("/dev/nvidiactl")
+        or (bool(host.root) and host.exists("/gpus.json"))
+        or bool(on_bus(host))
+    )
+
+
+def start(host: Host) -> None:
+    if present(host) and not (host.root and host.exists("/gpus.json")):
+        host.start("nvml")
+
+
+@lru_cache(maxsize=4)
+def snapshot(host: Host) -> Snapshot:
+    """The snapshot of this look. Raises Skip where no GPU is, Unknown where we cannot ask at all."""
+    if not present(host):
+        raise Skip("no NVIDIA GPU here")
+    if host.root and host.exists("/gpus.json"):
+        try:
+            return plain_snapshot(json.loads(host.read("/gpus.json")))
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            raise Unknown(f"{host.path('/gpus.json')} is no snapshot: {error}") from None
+    try:
+        output = host.answer("nvml")
+    except Busy as busy:
+        return Snapshot(late=str(busy), left=busy.left)
+    found = from_lines(output.out.splitlines(), output.late)
+    if not found.trouble and found.count is None and not output.late:
+        raise Unknown(f"the child that asks NVML ended without an answer: {error_of(output)}")
+    return Snapshot(**{**found.__dict__, "late": output.late, "left": output.left})
+
+
+def from_lines(lines: Iterable[str], late: str = "") -> Snapshot:
+    """A snapshot from the child's lines; a line that is cut off or no object is passed over."""
+    whole: dict[str, Any] = {"trouble": {}}
+    gpus: dict[int, dict[str, Any]] = {}
+    ended = False
+    for line in lines:
+        try:
+            row = json.loads(line)
+            step, index = row["step"], row.get("gpu")
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+        into = whole if index is None else gpus.setdefault(index, {"index": index, "trouble": {}, "answered": set()})
+        if "answered" in into:
+            into["answered"].add(step)
+        if "trouble" in row:
+            into["trouble"][step] = {"code": row.get("code"), "text": row["trouble"]}
+        elif step == "identity":
+            into.update(row["value"] or {})
+        elif step == "end":
+            ended = True
+        elif step in (*STEPS, "count", "driver", "library", "cuda"):
+            into[step] = row["value"]
+    if not ended and whole.get("count") is not None:
+        for index in range(min(int(whole["count"]), 64)):
+            one = gpus.setdefault(index, {"index": index, "trouble": {}, "answered": set()})
+            if "handle" not in one["trouble"]:
+                for step in STEPS:
+                    if step not in one["answered"]:
+                        one["trouble"].setdefault(step, {"code": None, "text": late or "no answer"})
+    for one in gpus.values():
+        one.pop("answered")
+    return plain_snapshot({**whole, "gpus": [gpus[index] for index in sorted(gpus)]})
+
+
+def plain_snapshot(saved: dict[str, Any]) -> Snapshot:
+    """A snapshot from JSON values.
+
+    ``all`` holds what every GPU has in common, ``gpus`` a list of what differs (or a
+    number of like ones); ``{i}`` in a text becomes the index. Raises ValueError,
+    TypeError or KeyError where the shape is wrong.
+    """
+    rows = saved.get("gpus", [])
+    rows = [{} for _ in range(rows)] if isinstance(rows, int) else rows
+    gpus = tuple(_gpu({**saved.get("all", {}), "index": number, **row}) for number, row in enumerate(rows))
+    left = saved.get("left")
+    return Snapshot(
+        gpus=gpus,
+        count=saved.get("count", len(gpus) if rows else None),
+        driver=clean(str(saved.get("driver") or ""), 40),
+        library=clean(str(saved.get("library") or ""), 40),
+        cuda=saved.get("cuda"),
+        trouble=_troubles(saved.get("trouble", {})),
+        late=saved.get("late", ""),
+        left=Left(**left) if left else None,
+    )
+
+
+def _gpu(row: dict[str, Any]) -> Gpu:
+    values: dict[str, Any] = {"index": int(row["index"]), "trouble": _troubles(row.get("trouble", {}))}
+    for name in ("uuid", "name", "serial", "vbios"):
+        values[name] = clean(str(row.get(name) or "").replace("{i}", str(values["index"])), 96)
+    values["pci"] = short_pci(str(row.get("pci") or "").replace("{i}", str(values["index"])))
+    for name in (*STEPS, "minor"):
+        value = row.get(name)
+        if value is None:
+            continue
+        if name in _TUPLES:
+            value = tuple(value)
+        elif name == "link_errors":
+            value = {key: tuple(numbers) for key, numbers in value.items()}
+        elif name != "slowdown" and not isinstance(value, int):
+            raise ValueError(f"{name} of GPU {values['index']} is {value!r}, a whole number wanted")
+        values[name] = value
+    return Gpu(**values)
+
+
+def _troubles(rows: dict[str, Any]) -> dict[str, Trouble]:
+    return {step: Trouble(row.get("code"), clean(str(row.get("text", "")), 160)) for step, row in rows.items()}
