@@ -53,6 +53,11 @@ class Policy:
     bandwidth_warn_below: float = 0.9  # share
     bandwidth_fail_below: float = 0.75  # share
 
+    # HyperPod's agent waits two minutes when NVML shows no GPU right after boot.
+    gpu_boot_grace: float = 180.0  # seconds after boot in which a GPU or the fabric may still be coming
+    gpu_hot: int = 88  # degrees Celsius; an H100 slows itself down there, HyperPod calls it a concern
+    pages_retired_max: int = 60  # of the 64 that a GPU before Ampere can retire
+
     # diagnose: share of all nodes beyond which reboots and replacements are no longer suggested one by one
     guard_share: float = 0.25
     completing_max: int = 300  # seconds that a job may take to clean up after its end; Slurm waits 60 for a kill

@@ -1,0 +1,66 @@
+"""What the GPU probes share: who answered which question, and who did not. No probe itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hpslurm.finding import LOOK, Suggestion
+from hpslurm.probe import Skip, Unknown
+from hpslurm.sources import gpu
+from hpslurm.sources.gpu import Gpu, Snapshot
+from hpslurm.sources.host import Host
+
+PROLOG, EPILOG = "prolog_slurmd", "epilog_slurmd"  # SLURM_SCRIPT_CONTEXT
+
+
+@dataclass(frozen=True)
+class Look:
+    """The GPUs that NVML counts, and in one line why some answers are missing."""
+
+    gpus: tuple[Gpu, ...]
+    trouble: str = ""
+
+
+def look(host: Host, *steps: str, must: bool = True) -> Look:
+    """The GPUs, with the trouble they had in these steps.
+
+    Raises Unknown where NVML gave no GPU at all (``gpu_driver`` judges that), and Skip
+    where no GPU supports any of the steps.
+    """
+    seen = gpu.snapshot(host)
+    if not seen.gpus:
+        raise Unknown(f"NVML shows no GPU: {no_answer(seen)}")
+    trouble = troubles(seen.gpus, steps)
+    if must and not trouble and all(getattr(one, step) in (None, {}) for one in seen.gpus for step in steps):
+        raise Skip(f"{' and '.join(steps).replace('_', ' ')}: not supported by these GPUs or this driver")
+    return Look(seen.gpus, trouble)
+
+
+def no_answer(seen: Snapshot) -> str:
+    """Why there is no GPU in a snapshot, in words."""
+    for step in ("import", "init", "count"):
+        if step in seen.trouble:
+            return seen.trouble[step].text
+    return seen.late or "it counts none"
+
+
+def troubles(gpus: Iterable[Gpu], steps: Iterable[str]) -> str:
+    """``GPU 1, 3: GPU is lost; GPU 4: no permission`` for these steps, or empty."""
+    found: dict[str, list[int]] = {}
+    wanted = ("handle", *steps)
+    for one in gpus:
+        why = next((one.trouble[step].text for step in wanted if step in one.trouble), None)
+        if why is not None:
+            found.setdefault(why, []).append(one.index)
+    return "; ".join(f"GPU {', '.join(map(str, indexes))}: {why}" for why, indexes in found.items())
+
+
+def names(labels: Iterable[str]) -> str:
+    """``GPU 1, 3`` out of labels such as ``GPU 1 (uuid, address)``, for a line that a person reads."""
+    return "GPU " + ", ".join(label.split()[1] for label in labels)
+
+
+def see(query: str, why: str) -> Suggestion:
+    """A look with nvidia-smi; ``query`` is one of its own words."""
+    return Suggestion(LOOK, why, f"srun -w {{nodes}} {query}")
