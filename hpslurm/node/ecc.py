@@ -66,7 +66,10 @@ def collect(host: Host) -> Facts:
                 str(one),
                 None if on is None else bool(on),
                 None if later is None else bool(later),
-                *counts,
+                corrected=counts[0],
+                uncorrected=counts[1],
+                life_corrected=counts[2],
+                life_uncorrected=counts[3],
                 sram=bool(one.sram_exceeded),
                 repair_pending=repair,
             )
@@ -93,9 +96,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
                 see,
                 keep,
                 suggest.drain(UNCORRECTED.id),
-                suggest.reboot(
-                    "results since the last checkpoint are suspect; the GPU must be reset before the next job"
-                ),
+                suggest.reboot("results since the last checkpoint are suspect, and the GPU needs a reset"),
                 suggest.replace("if errors come again within a day of the reboot"),
             ],
         )

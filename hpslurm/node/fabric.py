@@ -119,7 +119,8 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
 _SEE_MANAGER = Suggestion(
     LOOK,
     "its version must be the driver's; see both, and what it said",
-    "srun -w {nodes} sh -c 'nv-fabricmanager --version; cat /proc/driver/nvidia/version; tail /var/log/fabricmanager.log'",
+    "srun -w {nodes} sh -c 'nv-fabricmanager --version; cat /proc/driver/nvidia/version; "
+    "tail /var/log/fabricmanager.log'",
 )
 _START = Suggestion(CONFIGURE, "start it, now and at boot", f"clush -w {{nodes}} sudo systemctl enable --now {MANAGER}")
 

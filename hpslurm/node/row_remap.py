@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hpslurm import suggest
-from hpslurm.finding import P0, P1, Evidence, Finding, Rule
+from hpslurm.finding import P0, P1, Evidence, Finding, Rule, Suggestion
 from hpslurm.node import gpus
 from hpslurm.policy import Policy
 from hpslurm.probe import Unknown
@@ -108,7 +108,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
         raise Unknown(facts.trouble)
 
 
-def _found(rule: Rule, found: list[Memory], steps: list[suggest.Suggestion]) -> Finding:
+def _found(rule: Rule, found: list[Memory], steps: list[Suggestion]) -> Finding:
     return rule.found(
         f"{gpus.names(one.gpu for one in found)}: {found[0].told()}" + ("" if len(found) == 1 else ", ..."),
         evidence=[Evidence(one.gpu, one.told()) for one in found],
