@@ -1,0 +1,93 @@
+"""Clocks: is a GPU slowed down by heat or by its power supply?
+
+One slow GPU slows every rank of the job. The reasons are a bit mask of this moment, and
+an idle GPU shows little: what was lost during a job is in ``gpu_counters``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hpslurm import suggest
+from hpslurm.finding import P0, P1, P2, Evidence, Finding, Rule
+from hpslurm.node import gpus
+from hpslurm.policy import Policy
+from hpslurm.probe import Unknown
+from hpslurm.sources import gpu
+from hpslurm.sources.host import Host
+
+SECTION = "debugging-guide.md § 7"
+SLOWED = Rule("gpu-slowdown", P1, "GPU slowed down", SECTION, cause="straggler", gateable=True)
+UNDER_LOAD = Rule("gpu-slowdown-load", P0, "GPU slowed down by its hardware under load", SECTION, cause="straggler")
+CAPPED = Rule("gpu-power-cap-idle", P2, "Idle GPU at its power limit", SECTION)
+HOT = Rule("gpu-hot", P1, "GPU hot", SECTION, gateable=True)
+
+IDLE, POWER_CAP, HARDWARE, SOFTWARE_THERMAL, HARDWARE_THERMAL, POWER_BRAKE = 0x1, 0x4, 0x8, 0x20, 0x40, 0x80
+REASONS = {
+    HARDWARE: "hardware slowdown",
+    SOFTWARE_THERMAL: "software thermal slowdown",
+    HARDWARE_THERMAL: "hardware thermal slowdown",
+    POWER_BRAKE: "power brake",
+}
+BAD = HARDWARE | SOFTWARE_THERMAL | HARDWARE_THERMAL | POWER_BRAKE
+
+
+@dataclass(frozen=True)
+class Clock:
+    gpu: str
+    reasons: int | None  # bit mask
+    temperature: int | None  # degrees Celsius
+    busy: bool  # a process has a context on it
+
+
+@dataclass(frozen=True)
+class Facts:
+    clocks: tuple[Clock, ...]
+    trouble: str = ""
+
+
+def start(host: Host) -> None:
+    gpu.start(host)
+
+
+def collect(host: Host) -> Facts:
+    look = gpus.look(host, "clocks", "temperature")
+    return Facts(
+        tuple(Clock(str(one), one.clocks, one.temperature, bool(one.processes)) for one in look.gpus), look.trouble
+    )
+
+
+def words(mask: int) -> str:
+    return ", ".join(name for bit, name in REASONS.items() if mask & bit)
+
+
+def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
+    slowed = [one for one in facts.clocks if one.reasons and one.reasons & BAD]
+    load = [one for one in slowed if one.busy and (one.reasons or 0) & (HARDWARE_THERMAL | POWER_BRAKE)]
+    for rule, found in ((UNDER_LOAD, load), (SLOWED, [one for one in slowed if one not in load])):
+        if found:
+            yield _found(rule, found, [words(one.reasons or 0) for one in found])
+    if hot := [one for one in facts.clocks if (one.temperature or 0) >= policy.gpu_hot]:
+        yield _found(HOT, hot, [f"{one.temperature} C, below {policy.gpu_hot} C wanted" for one in hot])
+    capped = [one for one in facts.clocks if (one.reasons or 0) & POWER_CAP and not one.busy and one not in slowed]
+    if capped:
+        yield _found(CAPPED, capped, ["power cap without a process"] * len(capped))
+    if facts.trouble:
+        raise Unknown(facts.trouble)
+
+
+def _found(rule: Rule, found: list[Clock], told: list[str]) -> Finding:
+    see = gpus.see("nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,POWER", "see clocks, their limits and the heat")
+    steps = [see] if rule.priority == P2 else [see, suggest.save_evidence(), suggest.drain(rule.id)]
+    if rule.priority != P2:
+        steps.append(suggest.reboot("it clears a slowdown that is stuck"))
+        steps.append(suggest.replace("if the same GPU slows down again: cooling and power are not ours to repair"))
+    return rule.found(
+        f"{gpus.names(one.gpu for one in found)}: {told[0]}" + ("" if len(set(told)) == 1 else ", ..."),
+        evidence=[
+            Evidence(one.gpu, f"{what}; reasons {one.reasons or 0:#x}, {one.temperature} C")
+            for one, what in zip(found, told, strict=True)
+        ],
+        suggest=steps,
+    )

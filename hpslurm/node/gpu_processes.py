@@ -1,0 +1,129 @@
+"""Processes on GPUs that no job of this node owns: left over from an earlier job.
+
+They hold GPU memory, so that the next job runs out of it, or its NCCL waits for a
+device that is still busy. Asked only in a hook: in a step the job's own are there. Who
+owns a process is read from its cgroup, as Slurm puts each job into one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hpslurm import suggest
+from hpslurm.finding import CONFIGURE, P1, Evidence, Finding, Rule, Suggestion
+from hpslurm.node import gpus
+from hpslurm.policy import Policy
+from hpslurm.probe import Skip, Unknown
+from hpslurm.sources import gpu
+from hpslurm.sources.host import STUCK, Host
+from hpslurm.text import clean
+
+LEFT = Rule("gpu-leftover", P1, "Processes left on a GPU", "debugging-guide.md § 11", cause="gpu_oom", gateable=True)
+
+# Monitoring that may hold a context; names as /proc/<pid>/comm cuts them.
+SERVICES = ("nv-hostengine", "dcgm-exporter", "nvidia-cuda-mps", "nvidia-persiste", "nvidia-smi")
+_JOB = re.compile(r"/job_([0-9]+)(?:/|$)", re.MULTILINE)
+_STEP = re.compile(r"slurmstepd: \[([0-9]+)[.\]]")
+
+
+@dataclass(frozen=True)
+class Process:
+    gpu: str
+    pid: int
+    name: str
+    state: str  # as in /proc/<pid>/stat
+    seconds: float  # since it was started
+    job: str  # whose cgroup it is in, or empty
+
+
+@dataclass(frozen=True)
+class Facts:
+    left: tuple[Process, ...]
+    trouble: str = ""
+
+
+def start(host: Host) -> None:
+    gpu.start(host)
+
+
+def collect(host: Host) -> Facts:
+    if not host.in_hook:
+        raise Skip("in a step the job's own processes are on its GPUs")
+    look = gpus.look(host, "processes")
+    found, hidden = [], []
+    running: set[str] | None = None
+    for one in look.gpus:
+        for pid in one.processes or ():
+            process = _process(host, str(one), pid)
+            if process is None:
+                hidden.append(pid)
+            elif process.name not in SERVICES:
+                running = jobs(host) if running is None else running
+                if not process.job or process.job not in running:
+                    found.append(process)
+    trouble = [look.trouble] if look.trouble else []
+    if hidden:
+        trouble.append(f"process {', '.join(map(str, hidden))} on a GPU is not visible here (another pid namespace?)")
+    return Facts(tuple(found), "; ".join(trouble))
+
+
+def jobs(host: Host) -> set[str]:
+    """Jobs that have a slurmstepd of root here, and the one this hook is for."""
+    found = {host.env.get("SLURM_JOB_ID", "")} if host.env.get("SLURM_SCRIPT_CONTEXT") != gpus.EPILOG else set()
+    for path in host.glob("/proc/[0-9]*/cmdline"):
+        try:
+            if match := _STEP.match(host.read(path)):
+                found.add(match[1])
+        except OSError:  # it ended meanwhile
+            continue
+    return found
+
+
+def _process(host: Host, label: str, pid: int) -> Process | None:
+    try:
+        stat = host.read(f"/proc/{pid}/stat")
+        name = stat[stat.index("(") + 1 : stat.rindex(")")]
+        words = stat[stat.rindex(")") + 1 :].split()
+        seconds = float(host.read("/proc/uptime").split()[0]) - int(words[19]) / 100
+        match = _JOB.search(host.read(f"/proc/{pid}/cgroup"))
+    except (OSError, ValueError, IndexError):
+        return None
+    return Process(label, pid, clean(name, 20), clean(words[0], 1), round(seconds, 1), match[1] if match else "")
+
+
+def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
+    if facts.left:
+        yield _found(list(facts.left))
+    if facts.trouble:
+        raise Unknown(facts.trouble)
+
+
+def _found(left: list[Process]) -> Finding:
+    pids = sorted({one.pid for one in left})
+    stuck = sorted({one.pid for one in left if one.state == STUCK})
+    steps = [
+        gpus.see("nvidia-smi --query-compute-apps=gpu_uuid,pid,name,used_memory --format=csv", "see who holds what"),
+        suggest.drain(LEFT.id),
+        Suggestion(
+            CONFIGURE,
+            "end them, once you know that nobody needs them",
+            f"clush -w {{nodes}} sudo kill {' '.join(map(str, pids))}",
+        ),
+    ]
+    if stuck:
+        steps.append(suggest.reboot(f"process {stuck[0]} is stuck in the kernel (state {STUCK}) and cannot be killed"))
+    return LEFT.found(
+        f"{len(pids)} processes on {gpus.names(sorted({one.gpu for one in left}))} belong to no running job: "
+        + ", ".join(f"{one.pid} {one.name}" for one in left[:4]),
+        evidence=[
+            Evidence(
+                one.gpu,
+                f"pid {one.pid} {one.name}, state {one.state}, {one.seconds:.0f} s old, "
+                + (f"of job {one.job}, which has ended" if one.job else "of no job"),
+            )
+            for one in left
+        ],
+        suggest=steps,
+    )

@@ -1,0 +1,102 @@
+"""PCIe: does each GPU have its full link to the host?
+
+Data from the network and from the host goes through it. The generation may drop while a
+GPU is idle, to save power; the width may not. A pair that is short on every GPU alike
+is how this kind of machine reports itself, and no fault of one GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hpslurm import suggest
+from hpslurm.finding import P0, P1, P2, Evidence, Finding, Rule
+from hpslurm.node import gpus
+from hpslurm.policy import Policy
+from hpslurm.probe import Unknown
+from hpslurm.sources import gpu
+from hpslurm.sources.host import Host
+
+SECTION = "debugging-guide.md § 7"
+NARROW = Rule("pcie-width", P1, "PCIe link of a GPU narrow", SECTION, gateable=True)
+FAR_TOO_NARROW = Rule("pcie-width-half", P0, "PCIe link of a GPU below half its width", SECTION, gateable=True)
+ALIKE = Rule("pcie-width-alike", P2, "PCIe links of all GPUs narrow alike", SECTION)
+SLOW = Rule("pcie-generation", P2, "PCIe link of a working GPU at a lower generation", SECTION)
+
+IDLE = 0x1  # of the clock reasons
+
+
+@dataclass(frozen=True)
+class Link:
+    gpu: str
+    generation: int | None
+    width: int | None
+    most_generation: int | None
+    most_width: int | None
+    replays: int | None  # since the driver was loaded
+    idle: bool
+
+
+@dataclass(frozen=True)
+class Facts:
+    links: tuple[Link, ...]
+    trouble: str = ""
+
+
+def start(host: Host) -> None:
+    gpu.start(host)
+
+
+def collect(host: Host) -> Facts:
+    look = gpus.look(host, "pcie")
+    links = tuple(
+        Link(str(one), *(one.pcie or (None,) * 5)[:5], idle=not one.processes or bool((one.clocks or 0) & IDLE))
+        for one in look.gpus
+        if one.pcie is not None
+    )
+    return Facts(links, look.trouble)
+
+
+def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
+    narrow = [one for one in facts.links if one.width and one.most_width and one.width < one.most_width]
+    pairs = {(one.width, one.most_width) for one in facts.links}
+    if narrow and len(facts.links) > 1 and len(pairs) == 1:
+        yield _width(ALIKE, narrow)
+    else:
+        half = [one for one in narrow if 2 * (one.width or 0) < (one.most_width or 0)]
+        for rule, found in ((FAR_TOO_NARROW, half), (NARROW, [one for one in narrow if one not in half])):
+            if found:
+                yield _width(rule, found)
+    slow = [
+        one
+        for one in facts.links
+        if not one.idle and one.generation and one.most_generation and one.generation < one.most_generation
+    ]
+    if slow:
+        yield SLOW.found(
+            "; ".join(f"{gpus.names([one.gpu])}: generation {one.generation} of {one.most_generation}" for one in slow),
+            evidence=[Evidence(one.gpu, f"PCIe generation {one.generation} of {one.most_generation}") for one in slow],
+            suggest=[_SEE],
+        )
+    if facts.trouble:
+        raise Unknown(facts.trouble)
+
+
+_SEE = gpus.see("sudo lspci -vv -d 10de:", "see LnkCap and LnkSta of each GPU")
+
+
+def _width(rule: Rule, found: list[Link]) -> Finding:
+    steps = [_SEE]
+    if rule.priority != P2:
+        steps += [
+            suggest.save_evidence(),
+            suggest.drain(rule.id),
+            suggest.reboot("links are trained again at boot"),
+            suggest.replace("if it is narrow again after the reboot"),
+        ]
+    return rule.found(
+        f"{gpus.names(one.gpu for one in found)}: x{found[0].width}, x{found[0].most_width} wanted",
+        evidence=[Evidence(one.gpu, f"PCIe width x{one.width} of x{one.most_width}") for one in found],
+        suggest=steps,
+    )
