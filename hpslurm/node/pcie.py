@@ -50,12 +50,13 @@ def start(host: Host) -> None:
 
 def collect(host: Host) -> Facts:
     look = gpus.look(host, "pcie")
-    links = tuple(
-        Link(str(one), *(one.pcie or (None,) * 5)[:5], idle=not one.processes or bool((one.clocks or 0) & IDLE))
-        for one in look.gpus
-        if one.pcie is not None
-    )
-    return Facts(links, look.trouble)
+    links = []
+    for one in look.gpus:
+        if one.pcie is not None:
+            generation, width, most_generation, most_width, replays = one.pcie
+            idle = not one.processes or bool((one.clocks or 0) & IDLE)
+            links.append(Link(str(one), generation, width, most_generation, most_width, replays, idle))
+    return Facts(tuple(links), look.trouble)
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
