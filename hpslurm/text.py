@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+_SHAPE = re.compile(r"xid\s*\(", re.IGNORECASE)
 LONGEST = 400  # characters of foreign text on one line of ours
 
 # Terminal escapes start with a control character; bidirectional marks reorder what is read.
@@ -11,6 +14,12 @@ _CONTROLS.update(dict.fromkeys(range(0xD800, 0xE000), "?"))  # lone surrogates c
 
 
 def clean(text: str, longest: int = LONGEST) -> str:
-    """One line without control characters, cut to ``longest`` characters."""
+    """One line without control characters, cut to ``longest`` characters.
+
+    ``Xid (`` loses its shape: HyperPod's health agent reads logs, and a quoted line of the
+    GPU driver, or a process that calls itself so, must not cost a healthy node its life.
+    """
     line = text[: longest * 4].translate(_CONTROLS).strip()
+    if "xid" in line.lower():
+        line = _SHAPE.sub("XID code (", line)
     return line if len(line) <= longest else line[: longest - 1] + "…"
