@@ -27,6 +27,7 @@ from hpslurm.sources.host import Host
 __all__ = ["Facts", "collect", "judge", "row", "start", "switch_row", "table_rules"]
 
 BEFORE_SLACK, AFTER_SLACK = 5.0, 60.0  # seconds; the kernel's clock drifts, and 45 and 43 come after the kill
+MOST_LINES = 20_000
 ENOUGH = 24 * 3600.0  # seconds of kernel log without which an older start of the node is a gap worth telling
 # Which code of an incident is the cause, gravest first
 RANK = (79, 119, 120, 62, 140, 48, 95, 64, 74, 149, 150, 158, 46, 110, 143, 136, 155, 109, 94, 145, 146, 144, 63, 156)
@@ -58,10 +59,19 @@ def collect(host: Host) -> Facts:
         raise Skip("no NVIDIA GPU here")
     log = kmsg.read(host)
     records = log.matching(*MARKS)
-    facts = Facts(begins=log.begins, booted=log.booted, now=_now(host, log), job_start=_job_start(host))
-    lines = [line for record in records if (line := parse(record))]
+    if len(records) > MOST_LINES:  # a flood: its beginning names the cause, its end what is now
+        records = records[: MOST_LINES // 2] + records[-MOST_LINES // 2 :]
+    read = [(record, parse(record)) for record in records]
+    lines = [line for _, line in read if line]
+    facts = Facts(
+        begins=log.begins,
+        booted=log.booted,
+        now=_now(host, log),
+        job_start=_job_start(host),
+        unread=sum(line is None and "NVRM: Xid (" in record.text for record, line in read),
+    )
     if not lines:
-        return replace(facts, unread=_unread(records))
+        return facts
     names, recovery = _names(host)
     return replace(
         facts,
@@ -70,12 +80,7 @@ def collect(host: Host) -> Facts:
         recovery=recovery,
         driver=_branch(host),
         job_gpus=_job_gpus(host),
-        unread=_unread(records),
     )
-
-
-def _unread(records: list[kmsg.Record]) -> int:
-    return sum("NVRM: Xid (" in one.text and parse(one) is None for one in records)
 
 
 def _now(host: Host, log: kmsg.Log) -> float:
