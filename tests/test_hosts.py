@@ -9,6 +9,8 @@ files beside the tree (a line that begins with # is a comment):
     gone          paths of the base that this machine does not have
     step          NAME=VALUE lines; the probes run as in a step with this environment
     policy        ``name = value`` lines (Python literals) that change the default policy
+    gpus          ``3.remap = [0, 1, 1, 0]`` lines (Python literals) that change gpus.json: of GPU 3, of
+                  ``all``, or, without a dot, of the whole; ``gpus = 7`` keeps the first seven
     later/        files as they are when the job ended, for probes with ``changed``
 """
 
@@ -17,6 +19,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import json
 import os
 import pkgutil
 import shutil
@@ -36,7 +39,7 @@ from hpslurm.sources.host import Host
 
 HOSTS = Path(__file__).parent / "hosts"
 CASES = sorted(path.parent.name for path in HOSTS.glob("*/expected.txt"))
-ABOUT = ("expected.txt", "unknown.txt", "base", "gone", "step", "policy", "later")
+ABOUT = ("expected.txt", "unknown.txt", "base", "gone", "step", "policy", "gpus", "later")
 
 
 def modules() -> list[ModuleType]:
@@ -92,6 +95,24 @@ def build(case: str, target: Path) -> None:
             else:
                 gone.unlink()
     lay(HOSTS / case, target)
+    patch_gpus(HOSTS / case / "gpus", target / "gpus.json")
+
+
+def patch_gpus(changes: Path, target: Path) -> None:
+    if not changes.exists():
+        return
+    saved = json.loads(target.read_text())
+    for line in lines(changes):
+        name, _, value = line.partition("=")
+        whose, _, what = name.strip().rpartition(".")
+        new = ast.literal_eval(value.strip())
+        if not whose and what == "gpus":
+            saved["gpus"] = saved["gpus"][:new]
+        else:
+            into = saved if not whose else saved["all"] if whose == "all" else saved["gpus"][int(whose)]
+            into[what] = new
+    target.unlink()  # it may be a link to the file of the base
+    target.write_text(json.dumps(saved))
 
 
 @dataclass
@@ -128,6 +149,7 @@ def look(case: str, folder: Path) -> Seen:
         counting = [(name, module) for name, module in probes() if hasattr(module, "changed")]
         before = {name: module.collect(door()) for name, module in counting}
         lay(HOSTS / case / "later", root)
+        patch_gpus(HOSTS / case / "later" / "gpus", root / "gpus.json")
         for name, module in counting:
             grown = tuple(module.changed(before[name], module.collect(door()), policy))
             results.append(Result(f"{name} later", "fail" if grown else "pass", findings=grown))

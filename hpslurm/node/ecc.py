@@ -8,7 +8,6 @@ life are history, and a healed GPU keeps them for ever. With ECC off, errors go 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm import suggest
 from hpslurm.finding import CONFIGURE, P0, P1, P2, Evidence, Finding, Rule, Suggestion
@@ -17,6 +16,7 @@ from hpslurm.policy import Policy
 from hpslurm.probe import Unknown
 from hpslurm.sources import gpu
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 21"
 UNCORRECTED = Rule("ecc-uncorrected", P0, "Uncorrected GPU memory errors", SECTION, cause="gpu_ecc", gateable=True)

@@ -9,7 +9,6 @@ where 2 means "no": a mask that is not zero is no fault.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm import suggest
 from hpslurm.finding import CONFIGURE, LOOK, P0, P1, Evidence, Finding, Rule, Suggestion
@@ -18,6 +17,7 @@ from hpslurm.policy import Policy
 from hpslurm.probe import Skip, Unknown
 from hpslurm.sources import gpu
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 19"
 NOT_READY = Rule(

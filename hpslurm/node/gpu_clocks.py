@@ -7,7 +7,6 @@ an idle GPU shows little: what was lost during a job is in ``gpu_counters``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm import suggest
 from hpslurm.finding import P0, P1, P2, Evidence, Finding, Rule
@@ -16,6 +15,7 @@ from hpslurm.policy import Policy
 from hpslurm.probe import Unknown
 from hpslurm.sources import gpu
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 7"
 SLOWED = Rule("gpu-slowdown", P1, "GPU slowed down", SECTION, cause="straggler", gateable=True)

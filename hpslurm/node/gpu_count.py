@@ -9,7 +9,6 @@ and never against the table.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm import suggest
 from hpslurm.finding import LOOK, P0, Evidence, Finding, Rule, Suggestion
@@ -18,6 +17,7 @@ from hpslurm.policy import Policy
 from hpslurm.probe import Skip, Unknown
 from hpslurm.sources import gpu
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass
 
 MISSING = Rule("gpu-missing", P0, "GPUs missing", "debugging-guide.md § 7", cause="gpu_fell_off_bus", gateable=True)
 TABLE, SLURM, BUS = "the instance table", "Slurm", "the PCI bus"

@@ -8,7 +8,6 @@ nothing about now, so the prolog only keeps them and the epilog judges the diffe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
 from hpslurm import suggest
 from hpslurm.finding import P1, P2, Evidence, Finding, Rule, Suggestion
@@ -19,6 +18,7 @@ from hpslurm.policy import Policy
 from hpslurm.probe import Unknown
 from hpslurm.sources import gpu
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass, field
 
 NVLINK = Rule("nvlink-errors", P1, "NVLink errors during the job", "debugging-guide.md § 19", cause="gpu_nvlink")
 CRC = Rule("nvlink-crc", P2, "NVLink transfers repeated during the job", "debugging-guide.md § 19")
@@ -71,10 +71,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
 
 
 def changed(before: Facts, after: Facts, policy: Policy) -> Iterator[Finding]:
-    """What the epilog finds; ``before`` is of the prolog of the same job, restart and boot.
-
-    Raises Unknown, after the findings, for GPUs whose growth is not known.
-    """
+    """What the epilog finds; ``before`` is of the prolog of the same job, restart and boot."""
     growth = counters.grown(before.devices, after.devices)
     seconds = max(after.uptime - before.uptime, 1.0)
     retrained = counters.only(growth, RETRAINED)
@@ -96,8 +93,12 @@ def changed(before: Facts, after: Facts, policy: Policy) -> Iterator[Finding]:
     limit = SLOW_SHARE * seconds * 1e9
     if slow := {name: found for name, found in slow.items() if max(found.values(), default=0) > limit}:
         yield _slowed(slow, seconds)
-    if lost := counters.unknown(before.devices, after.devices):
-        raise Unknown(f"growth not known, counters were reset or not read both times: {gpus.names(lost)}")
+
+
+def not_known(before: Facts, after: Facts) -> str:
+    """Why ``changed`` could not judge all, for the note of the result; empty where it could."""
+    lost = counters.unknown(before.devices, after.devices)
+    return f"counters were reset, or not read both times: {gpus.names(lost)}" if lost else ""
 
 
 def _often(found: Mapping[str, int], lanes: tuple[int, int] | None, seconds: float) -> bool:

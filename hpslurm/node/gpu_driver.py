@@ -9,7 +9,6 @@ named, and no second one is started to hang beside it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm import suggest
 from hpslurm.finding import CONFIGURE, LOOK, P0, P1, Evidence, Finding, Rule, Suggestion
@@ -18,6 +17,7 @@ from hpslurm.policy import Policy
 from hpslurm.probe import Skip, Unknown
 from hpslurm.sources import gpu
 from hpslurm.sources.host import STUCK, Host, Left
+from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 7"
 NO_DRIVER = Rule("gpu-driver-missing", P0, "GPU driver not loaded", SECTION, cause="driver_mismatch")

@@ -8,7 +8,6 @@ have no NVLink, and NCCL does not run across them. hpslurm switches neither.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm.finding import CONFIGURE, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.node import gpus
@@ -16,6 +15,7 @@ from hpslurm.policy import Policy
 from hpslurm.probe import Unknown
 from hpslurm.sources import gpu
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 7"
 PERSISTENCE = Rule("gpu-persistence-off", P2, "Persistence mode off", SECTION)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm import suggest
 from hpslurm.finding import CONFIGURE, P1, Evidence, Finding, Rule, Suggestion
@@ -19,6 +18,7 @@ from hpslurm.probe import Skip, Unknown
 from hpslurm.sources import gpu
 from hpslurm.sources.host import STUCK, Host
 from hpslurm.text import clean
+from hpslurm.values import dataclass
 
 LEFT = Rule("gpu-leftover", P1, "Processes left on a GPU", "debugging-guide.md § 11", cause="gpu_oom", gateable=True)
 

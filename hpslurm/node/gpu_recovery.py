@@ -7,7 +7,6 @@ and it wins over every table of error codes, ours too.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm import suggest
 from hpslurm.finding import P0, P1, Evidence, Finding, Rule, Suggestion
@@ -16,6 +15,7 @@ from hpslurm.policy import Policy
 from hpslurm.probe import Unknown
 from hpslurm.sources import gpu
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 7"
 WANTED = Rule("gpu-recovery-now", P0, "Driver asks for a recovery before the next job", SECTION, gateable=True)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from hpslurm import suggest
 from hpslurm.finding import LOOK, Suggestion
 from hpslurm.probe import Skip, Unknown
 from hpslurm.sources import gpu
 from hpslurm.sources.gpu import Gpu, Snapshot
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass
+
+# What a table row suggests; the words are its own
+NO_ADVICE, FIX_APP, RERUN, WATCH = "none", "fix_app", "rerun", "watch"
+AFTER_JOB, REBOOT, REPLACE, REPLACE_LATER = "reboot_after_job", "reboot_then_replace", "replace", "replace_planned"
 
 PROLOG, EPILOG = "prolog_slurmd", "epilog_slurmd"  # SLURM_SCRIPT_CONTEXT
 
@@ -64,3 +69,23 @@ def names(labels: Iterable[str]) -> str:
 def see(query: str, why: str) -> Suggestion:
     """A look with nvidia-smi; ``query`` is one of its own words."""
     return Suggestion(LOOK, why, f"srun -w {{nodes}} {query}")
+
+
+def steps(rule_id: str, advice: str) -> list[Suggestion]:
+    """What a person could do, for one of the words that tables use."""
+    around = see("sh -c 'dmesg -T | grep -i -e nvrm -e nvswitch -e pcie | tail -60'", "see the lines around it")
+    if advice == FIX_APP:
+        return [Suggestion(LOOK, "look at the program first: the GPU did what it was told; no reason to drain a node")]
+    if advice == RERUN:
+        again = "run it again; if the same GPU shows it for another program, suspect the GPU"
+        return [Suggestion(LOOK, again), around]
+    if advice in (NO_ADVICE, WATCH):
+        return [around]
+    found = [around, suggest.save_evidence()]
+    if advice == REPLACE_LATER:
+        return [*found, suggest.replace("at the next quiet moment")]
+    found.append(suggest.drain(rule_id))
+    if advice == REPLACE:
+        return [*found, suggest.replace("a reboot does not repair it")]
+    found.append(suggest.reboot("once the running job has ended" if advice == AFTER_JOB else "it resets the GPU"))
+    return [*found, suggest.replace("if the same GPU shows the same within a day of the reboot")]

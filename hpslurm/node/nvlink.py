@@ -8,7 +8,6 @@ is asked from each GPU; it is not the maximum that a header file names.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from hpslurm import suggest
 from hpslurm.finding import P0, P1, Evidence, Finding, Rule
@@ -17,6 +16,7 @@ from hpslurm.policy import Policy
 from hpslurm.probe import Skip, Unknown
 from hpslurm.sources import gpu
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass, field
 
 SECTION = "debugging-guide.md § 19"
 DOWN = Rule("nvlink-down", P0, "NVLink down", SECTION, cause="gpu_nvlink", gateable=True)

@@ -8,7 +8,6 @@ is how this kind of machine reports itself, and no fault of one GPU.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm import suggest
 from hpslurm.finding import P0, P1, P2, Evidence, Finding, Rule
@@ -17,6 +16,7 @@ from hpslurm.policy import Policy
 from hpslurm.probe import Unknown
 from hpslurm.sources import gpu
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 7"
 NARROW = Rule("pcie-width", P1, "PCIe link of a GPU narrow", SECTION, gateable=True)

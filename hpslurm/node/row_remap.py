@@ -9,7 +9,6 @@ pages instead. A clean DCGM run proves nothing here.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hpslurm import suggest
 from hpslurm.finding import P0, P1, Evidence, Finding, Rule, Suggestion
@@ -18,6 +17,7 @@ from hpslurm.policy import Policy
 from hpslurm.probe import Unknown
 from hpslurm.sources import gpu
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 21"
 PENDING = Rule("row-remap-pending", P1, "GPU memory waits for a repair", SECTION, cause="gpu_ecc", gateable=True)

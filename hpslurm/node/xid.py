@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 
-from hpslurm import suggest
-from hpslurm.finding import LOOK, P0, P1, Evidence, Finding, Rule, Suggestion
+from hpslurm.finding import P0, P1, Evidence, Finding, Rule
 from hpslurm.node import gpu_driver, gpu_recovery, gpus, xid_decode, xid_table
 from hpslurm.node.xid_decode import INFO, Verdict
 from hpslurm.node.xid_lines import MARKS, SXID, XID, Incident, Line, incidents, parse, uuids
@@ -23,6 +21,7 @@ from hpslurm.policy import Policy
 from hpslurm.probe import Skip, Unknown
 from hpslurm.sources import gpu, kmsg
 from hpslurm.sources.host import Host
+from hpslurm.values import dataclass, field, replace
 
 __all__ = ["Facts", "collect", "judge", "row", "start", "switch_row", "table_rules"]
 
@@ -288,7 +287,7 @@ def _lifted(case: Case, group: list[Case]) -> Case:
     """Raised where a code that passes for harmless comes again on the same GPU."""
     again = sum(one.line.pci == case.line.pci for one in group) > 1
     if again and case.row and case.row.origin in ("app_or_hardware", "app") and case.whose != JOB:
-        return replace(case, verdict=replace(case.verdict, priority=P1, advice=xid_decode.WATCH))
+        return replace(case, verdict=replace(case.verdict, priority=P1, advice=gpus.WATCH))
     if again and case.line.code == 109:
         return replace(case, verdict=replace(case.verdict, priority=P0))
     return case
@@ -306,7 +305,11 @@ def _finding(kind: str, code: int, group: list[Case], wanted: dict[str, int], fa
         told += f"; with {', '.join(map(str, worst.company))}"
     if worst.whose:
         told += f"; {worst.whose}"
-    return rule.found(told, evidence=[_evidence(case, wanted, facts) for case in settled], suggest=_steps(rule, worst))
+    return rule.found(
+        told,
+        evidence=[_evidence(case, wanted, facts) for case in settled],
+        suggest=gpus.steps(rule.id, worst.verdict.advice),
+    )
 
 
 def _settled(case: Case, wanted: dict[str, int]) -> Case:
@@ -318,11 +321,11 @@ def _settled(case: Case, wanted: dict[str, int]) -> Case:
     if action == gpu_recovery.NONE:
         # the node was reset since, or the driver wants nothing: worth a look, no reason to stop a job
         calmer = P1 if verdict.priority == P0 else verdict.priority
-        advice = xid_decode.WATCH if verdict.advice == xid_decode.REBOOT else verdict.advice
+        advice = gpus.WATCH if verdict.advice == gpus.REBOOT else verdict.advice
         return replace(case, verdict=replace(verdict, priority=calmer, advice=advice))
     if action == gpu_recovery.DRAIN_AND_RESET:
-        return replace(case, verdict=replace(verdict, priority=P1, advice=xid_decode.AFTER_JOB))
-    advice = xid_decode.WATCH if action in (gpu_recovery.DRAIN_P2P, gpu_recovery.IMEX) else xid_decode.REBOOT
+        return replace(case, verdict=replace(verdict, priority=P1, advice=gpus.AFTER_JOB))
+    advice = gpus.WATCH if action in (gpu_recovery.DRAIN_P2P, gpu_recovery.IMEX) else gpus.REBOOT
     return replace(case, verdict=replace(verdict, priority=P0, advice=advice))
 
 
@@ -357,29 +360,3 @@ def _evidence(case: Case, wanted: dict[str, int], facts: Facts) -> Evidence:
 
 def _when(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(seconds))
-
-
-def _steps(rule: Rule, case: Case) -> list[Suggestion]:
-    see = gpus.see("sh -c 'dmesg -T | grep -i -e nvrm -e nvswitch | tail -60'", "see the lines around it")
-    if case.verdict.advice == xid_decode.FIX_APP:
-        return [Suggestion(LOOK, "look at the program first: the GPU did what it was told; no reason to drain a node")]
-    if case.verdict.advice == xid_decode.RERUN:
-        return [
-            Suggestion(LOOK, "run it again; if the same GPU shows it for another program, suspect the GPU"),
-            see,
-        ]
-    if case.verdict.advice in (xid_decode.NO_ADVICE, xid_decode.WATCH):
-        return [see]
-    steps = [see, suggest.save_evidence()]
-    advice = case.verdict.advice
-    if advice != xid_decode.REPLACE_LATER:
-        steps.append(suggest.drain(rule.id))
-    if advice in (xid_decode.REBOOT, xid_decode.AFTER_JOB):
-        when = "once the running job has ended" if advice == xid_decode.AFTER_JOB else "it resets the GPU"
-        steps.append(suggest.reboot(when))
-        steps.append(suggest.replace("if the same GPU shows the same code within a day of the reboot"))
-    if advice == xid_decode.REPLACE:
-        steps.append(suggest.replace("a reboot does not repair it"))
-    if advice == xid_decode.REPLACE_LATER:
-        steps.append(suggest.replace("at the next quiet moment"))
-    return steps

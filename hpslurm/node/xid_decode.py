@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from hpslurm.finding import P0, P1, P2, PRIORITIES
 from hpslurm.node import xid_table
+from hpslurm.node.gpus import AFTER_JOB, NO_ADVICE, REBOOT, RERUN, WATCH
 from hpslurm.node.xid_lines import SXID, Line
 from hpslurm.node.xid_table import Row, SubCode
+from hpslurm.values import dataclass
 
 INFO = "info"
-NO_ADVICE, FIX_APP, RERUN, WATCH = "none", "fix_app", "rerun", "watch"
-AFTER_JOB, REBOOT, REPLACE, REPLACE_LATER = "reboot_after_job", "reboot_then_replace", "replace", "replace_planned"
 
 R575 = 575  # driver branch from which NVLink 5 prints the newer layout
 ECHOES = {43, 45, 94, 95, 144, 145, 146, 154, 159}  # often follow another code, which is then the cause

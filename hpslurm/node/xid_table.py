@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import re
 import sys
-from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any
+
+from hpslurm.values import dataclass, field, fields
 
 FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "tables")
 UNKNOWN_SECTION = "debugging-guide.md § 7"
@@ -103,6 +104,12 @@ def sub_codes() -> tuple[SubCode, ...]:
 @cache
 def registers() -> tuple[Bits, ...]:
     return tuple(Bits(**{**raw, "bits": tuple(raw["bits"])}) for raw in _rows("nvlink4"))
+
+
+@cache
+def kernel_rows() -> tuple[dict[str, str], ...]:
+    """Lines without a number: id, priority, title, suggest, reference, mark, pattern, example."""
+    return tuple(_rows("gpu_kernel"))
 
 
 def row(code: int) -> Row | None:

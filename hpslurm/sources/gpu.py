@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from hpslurm.probe import Skip, Unknown
 from hpslurm.sources.host import Busy, Host, Left, error_of
 from hpslurm.text import clean
+from hpslurm.values import dataclass, field, fields
 
 VERSION = "/proc/driver/nvidia/version"
 PCI = "/sys/bus/pci/devices"
@@ -88,7 +88,7 @@ class Snapshot:
 
 STEPS = tuple(
     name
-    for name in Gpu.__dataclass_fields__
+    for name in (one.name for one in fields(Gpu))
     if name not in ("index", "uuid", "pci", "name", "serial", "vbios", "minor", "trouble")
 )
 _TUPLES = ("remap", "histogram", "ecc_mode", "ecc", "retired", "links", "fabric", "pcie", "processes", "mig")
