@@ -69,7 +69,8 @@ def collect(host: Host) -> Facts:
                 break
     return Facts(
         tuple(
-            Hit(row, pci, len(lines), lines[0].time, lines[-1].time, clean(lines[0].text, 200))
+            # without the driver's prefix: health agents read logs, and would act on a quote
+            Hit(row, pci, len(lines), lines[0].time, lines[-1].time, clean(lines[0].text.replace("NVRM: ", ""), 200))
             for (row, pci), lines in found.items()
         )
     )

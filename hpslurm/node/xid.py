@@ -25,7 +25,10 @@ from hpslurm.values import dataclass, field, replace
 
 __all__ = ["Facts", "collect", "judge", "row", "start", "switch_row", "table_rules"]
 
-BEFORE_SLACK, AFTER_SLACK = 5.0, 60.0  # seconds; the kernel's clock drifts, and 45 and 43 come after the kill
+UNKNOWN_XID = Rule("xid-unknown", P1, "XID that no table has", "debugging-guide.md § 7")
+UNKNOWN_SXID = Rule("sxid-unknown", P1, "SXID that no table has", "debugging-guide.md § 19")
+
+BEFORE_SLACK = 5.0  # seconds; the kernel's clock drifts against the wall's
 MOST_LINES = 20_000
 ENOUGH = 24 * 3600.0  # seconds of kernel log without which an older start of the node is a gap worth telling
 # Which code of an incident is the cause, gravest first
@@ -134,13 +137,12 @@ def table_rules() -> Iterator[Rule]:
     for kind, rows in ((XID, xid_table.xids()), (SXID, xid_table.sxids())):
         for one in rows.values():
             if one.priority != INFO or kind == SXID:
-                yield _rule(kind, one.code, one, P1 if one.priority in ("word", INFO) else one.priority)
+                yield _rule(kind, one, P1 if one.priority in ("word", INFO) else one.priority)
 
 
-def _rule(kind: str, code: int, found: Row | None, priority: str) -> Rule:
+def _rule(kind: str, found: Row | None, priority: str) -> Rule:
     if found is None:
-        section = "debugging-guide.md § 19" if kind == SXID else xid_table.UNKNOWN_SECTION
-        return Rule(f"{kind}-{code}", priority, f"{kind.upper()} that no table has", section)
+        return UNKNOWN_SXID if kind == SXID else UNKNOWN_XID
     cause = found.cause or ("gpu_nvlink" if kind == SXID else "")
     ours = found.origin in OURS and found.kind != "application"
     return Rule(found.id, priority, found.title, found.reference, cause, gateable=ours and priority in (P0, P1))
@@ -165,9 +167,9 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     for incident in facts.incidents:
         for case in cases(incident, facts):
             if _worth_telling(case, facts):
-                found.setdefault((case.line.kind, case.line.code), []).append(case)
-    for (kind, code), group in found.items():
-        yield _finding(kind, code, [_lifted(case, group) for case in group], wanted, facts)
+                found.setdefault((case.line.kind, case.line.code if case.row else 0), []).append(case)
+    for (kind, _), group in found.items():
+        yield _finding(kind, [_lifted(case, group) for case in group], wanted, facts)
     if facts.unread:
         raise Unknown(f"{facts.unread} lines of the GPU driver have a shape that this version cannot read")
     since = facts.job_start - BEFORE_SLACK if facts.job_start else max(facts.booted, facts.now - ENOUGH)
@@ -293,14 +295,16 @@ def _lifted(case: Case, group: list[Case]) -> Case:
     return case
 
 
-def _finding(kind: str, code: int, group: list[Case], wanted: dict[str, int], facts: Facts) -> Finding:
+def _finding(kind: str, group: list[Case], wanted: dict[str, int], facts: Facts) -> Finding:
     settled = [_settled(case, wanted) for case in group]
     worst = min(settled, key=lambda case: (case.verdict.priority, case.line.first))
-    rule = _rule(kind, code, worst.row, worst.verdict.priority)
+    rule = _rule(kind, worst.row, worst.verdict.priority)
     if worst.whose == OTHER or all(wanted.get(case.line.pci) == gpu_recovery.NONE for case in settled):
         rule = replace(rule, gateable=False)
     devices = {case.line.pci: _device(case.line, facts) for case in settled}
     told = f"{', '.join(_brief(name) for name in devices.values())}: {worst.verdict.words}"
+    if worst.row is None:
+        told = f"{kind.upper()} {worst.line.code} on {told}"
     if worst.company:
         told += f"; with {', '.join(map(str, worst.company))}"
     if worst.whose:
@@ -322,7 +326,8 @@ def _settled(case: Case, wanted: dict[str, int]) -> Case:
         # the node was reset since, or the driver wants nothing: worth a look, no reason to stop a job
         calmer = P1 if verdict.priority == P0 else verdict.priority
         advice = gpus.WATCH if verdict.advice == gpus.REBOOT else verdict.advice
-        return replace(case, verdict=replace(verdict, priority=calmer, advice=advice))
+        words = f"{verdict.words}; the driver wants no recovery now"
+        return replace(case, verdict=replace(verdict, priority=calmer, advice=advice, words=words))
     if action == gpu_recovery.DRAIN_AND_RESET:
         return replace(case, verdict=replace(verdict, priority=P1, advice=gpus.AFTER_JOB))
     advice = gpus.WATCH if action in (gpu_recovery.DRAIN_P2P, gpu_recovery.IMEX) else gpus.REBOOT

@@ -15,7 +15,6 @@ from typing import Any
 from hpslurm.values import dataclass, field, fields
 
 FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "tables")
-UNKNOWN_SECTION = "debugging-guide.md § 7"
 
 
 @dataclass(frozen=True)
