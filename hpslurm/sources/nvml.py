@@ -173,7 +173,9 @@ class Nvml:
         return self.ask("nvmlDeviceGetPersistenceMode", gpu)
 
     def processes(self, gpu: Any) -> list[int] | None:
-        found = self.ask("nvmlDeviceGetComputeRunningProcesses", gpu)
+        found = self.ask("nvmlDeviceGetComputeRunningProcesses_v3", gpu)
+        if found is None:  # the unversioned name raises an error of its own on older drivers
+            found = self.ask("nvmlDeviceGetComputeRunningProcesses_v2", gpu)
         return None if found is None else sorted({process.pid for process in found})
 
     def mig(self, gpu: Any) -> Any:
