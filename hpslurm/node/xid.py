@@ -260,7 +260,7 @@ def _whose(line: Line, facts: Facts) -> str:
 
 def _worth_telling(case: Case, facts: Facts) -> bool:
     """A program's own fault is told to the job that it happened to; otherwise only when it repeats on one GPU."""
-    if case.row is None or case.line.kind == SXID or case.row.origin in OURS:
+    if case.row is None or case.row.origin in OURS or case.verdict.priority in (P0, P1):
         return True
     return case.whose == JOB or _repeats(case, facts)
 
@@ -288,10 +288,10 @@ def _unit(line: Line) -> str:
 def _lifted(case: Case, group: list[Case]) -> Case:
     """Raised where a code that passes for harmless comes again on the same GPU."""
     again = sum(one.line.pci == case.line.pci for one in group) > 1
-    if again and case.row and case.row.origin in ("app_or_hardware", "app") and case.whose != JOB:
-        return replace(case, verdict=replace(case.verdict, priority=P1, advice=gpus.WATCH))
     if again and case.line.code == 109:
         return replace(case, verdict=replace(case.verdict, priority=P0))
+    if again and case.row and case.row.origin in ("app_or_hardware", "app") and case.whose != JOB:
+        return replace(case, verdict=replace(case.verdict, priority=P1, advice=gpus.WATCH))
     return case
 
 
