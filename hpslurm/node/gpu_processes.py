@@ -24,7 +24,7 @@ LEFT = Rule("gpu-leftover", P1, "Processes left on a GPU", "debugging-guide.md Â
 
 # Monitoring that may hold a context; names as /proc/<pid>/comm cuts them.
 SERVICES = ("nv-hostengine", "dcgm-exporter", "nvidia-cuda-mps", "nvidia-persiste", "nvidia-smi")
-_JOB = re.compile(r"/job_([0-9]+)(?:/|$)", re.MULTILINE)
+JOB_CGROUP = re.compile(r"/job_([0-9]+)(?:/|$)", re.MULTILINE)
 _STEP = re.compile(r"slurmstepd: \[([0-9]+)[.\]]")
 
 
@@ -87,7 +87,7 @@ def _process(host: Host, label: str, pid: int) -> Process | None:
         name = stat[stat.index("(") + 1 : stat.rindex(")")]
         words = stat[stat.rindex(")") + 1 :].split()
         seconds = float(host.read("/proc/uptime").split()[0]) - int(words[19]) / 100
-        match = _JOB.search(host.read(f"/proc/{pid}/cgroup"))
+        match = JOB_CGROUP.search(host.read(f"/proc/{pid}/cgroup"))
     except (OSError, ValueError, IndexError):
         return None
     return Process(label, pid, clean(name, 20), clean(words[0], 1), round(seconds, 1), match[1] if match else "")

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from hpslurm.finding import P0, P1, Evidence, Finding, Rule
 from hpslurm.node import gpu_driver, gpu_recovery, gpus, xid_decode, xid_table
+from hpslurm.node.gpu_processes import JOB_CGROUP
 from hpslurm.node.xid_decode import INFO, Verdict
 from hpslurm.node.xid_lines import MARKS, SXID, XID, Incident, Line, incidents, parse, uuids
 from hpslurm.node.xid_table import Row, row, switch_row
@@ -29,13 +30,13 @@ UNKNOWN_XID = Rule("xid-unknown", P1, "XID that no table has", "debugging-guide.
 UNKNOWN_SXID = Rule("sxid-unknown", P1, "SXID that no table has", "debugging-guide.md § 19")
 
 BEFORE_SLACK = 5.0  # seconds; the kernel's clock drifts against the wall's
-MOST_LINES = 20_000
+MOST_LINES, MOST_PIDS = 20_000, 200
 ENOUGH = 24 * 3600.0  # seconds of kernel log without which an older start of the node is a gap worth telling
 # Which code of an incident is the cause, gravest first
 RANK = (79, 119, 120, 62, 140, 48, 95, 64, 74, 149, 150, 158, 46, 110, 143, 136, 155, 109, 94, 145, 146, 144, 63, 156)
 RANKS = {code: number for number, code in enumerate((*RANK, 32, 31, 13))}
 OURS = ("hardware", "driver_or_hardware", "driver", "event", "sympathetic")  # origins that are not the program
-JOB, BEFORE, OTHER = "during this job", "before this job", "on a GPU of another job"
+JOB, BEFORE, OTHER = "during this job", "before this job", "of another job"
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,9 @@ class Facts:
     now: float = 0.0
     job_start: float | None = None  # only in an epilog or a step
     job_gpus: tuple[str, ...] | None = None  # addresses; None: not known, or all
+    job: str = ""
+    owners: dict[int, str] = field(default_factory=dict)  # process that a line names and that still runs, to its job
+    boot: str = ""  # id of this boot, to which all lines belong
     unread: int = 0  # lines that look like one and could not be read
 
 
@@ -70,6 +74,7 @@ def collect(host: Host) -> Facts:
         booted=log.booted,
         now=_now(host, log),
         job_start=_job_start(host),
+        boot=log.boot_id,
         unread=sum(line is None and "NVRM: Xid (" in record.text for record, line in read),
     )
     if not lines:
@@ -82,6 +87,8 @@ def collect(host: Host) -> Facts:
         recovery=recovery,
         driver=_branch(host),
         job_gpus=_job_gpus(host),
+        job=host.env.get("SLURM_JOB_ID", ""),
+        owners=_owners(host, {line.pid for line in lines[-MOST_PIDS:] if line.pid}),
     )
 
 
@@ -112,6 +119,18 @@ def _names(host: Host) -> tuple[dict[str, str], dict[str, int]]:
         {one.pci: str(one) for one in known},
         {one.pci: one.recovery for one in known if one.recovery is not None},
     )
+
+
+def _owners(host: Host, pids: set[int]) -> dict[int, str]:
+    """Job of each process that still runs, from its cgroup; an ended one is not there."""
+    found = {}
+    for pid in pids:
+        try:
+            if match := JOB_CGROUP.search(host.read(f"/proc/{pid}/cgroup")):
+                found[pid] = match[1]
+        except OSError:
+            continue
+    return found
 
 
 def _branch(host: Host) -> int | None:
@@ -172,6 +191,8 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
         yield _finding(kind, [_lifted(case, group) for case in group], wanted, facts)
     if facts.unread:
         raise Unknown(f"{facts.unread} lines of the GPU driver have a shape that this version cannot read")
+    if facts.job_start and facts.booted > facts.job_start + BEFORE_SLACK:
+        raise Unknown(f"the node was booted at {_when(facts.booted)}, during the job: older lines are gone")
     since = facts.job_start - BEFORE_SLACK if facts.job_start else max(facts.booted, facts.now - ENOUGH)
     if facts.begins > since:
         raise Unknown(f"the kernel log begins at {_when(facts.begins)}, older lines were overwritten")
@@ -254,6 +275,8 @@ def _whose(line: Line, facts: Facts) -> str:
     # links and switches belong to the node: a peer's fault shows on another GPU
     shared = line.kind == SXID or line.code in (74, *range(144, 151))
     if facts.job_gpus is not None and line.pci not in facts.job_gpus and not shared:
+        return OTHER
+    if line.pid is not None and facts.owners.get(line.pid, facts.job) != facts.job:
         return OTHER
     return JOB
 
