@@ -16,7 +16,7 @@ from hpslurm.node import gpu_kernel, gpu_recovery, xid, xid_decode, xid_table
 from hpslurm.node.xid import BEFORE, JOB, OTHER, Facts, judge
 from hpslurm.node.xid_lines import SXID, XID, Line, incidents, parse, uuids
 from hpslurm.policy import Policy
-from hpslurm.probe import FAIL, PASS, UNKNOWN, run
+from hpslurm.probe import FAIL, PASS, UNKNOWN, Unknown, run
 from hpslurm.sources.host import Host
 from hpslurm.sources.kmsg import Record
 from hpslurm.values import replace
@@ -56,18 +56,14 @@ CONTAINED = "Contained: SM (0x1). RST: No, D-RST: No"
     ("head", "rest", "wanted"),
     [
         ("PCI:0000:9b:00", "79, pid=12345, name=python3, " + OFF_BUS, ("0000:9b:00", 12345, "python3", OFF_BUS)),
-        (
-            "PCI:0000:9b:00",
-            "79, pid='<unknown>', name=<unknown>, " + OFF_BUS,
-            ("0000:9b:00", None, "<unknown>", OFF_BUS),
-        ),
+        ("PCI:0000:9b:00", f"79, pid='<unknown>', name=<unknown>, {REMAP}", ("0000:9b:00", None, "<unknown>", REMAP)),
         ("PCI:0000:10:1c", "63, pid=1896, " + REMAP, ("0000:10:1c", 1896, "", REMAP)),
         ("PCI:0000:53:00 GPU-I:02 GPU-CI:00", f"94, pid=77, name=py, {CONTAINED}", ("0000:53:00", 77, "py", CONTAINED)),
         ("0000:03:00", "14, Channel 00000001", ("0000:03:00", None, "", "Channel 00000001")),
         (
             "PCI:00000000:9B:00",
-            "31, pid=42, name=ray::Worker, Ch 8, intr 0",
-            ("0000:9b:00", 42, "ray::Worker", "Ch 8, intr 0"),
+            "31, pid=42, name=ray::W, Ch 8, intr 0",
+            ("0000:9b:00", 42, "ray::W", "Ch 8, intr 0"),
         ),
         ("PCI:0000:53:00", "45, pid=77, name=pt_main_thread, Ch 0a", ("0000:53:00", 77, "pt_main_thread", "Ch 0a")),
     ],
@@ -290,6 +286,18 @@ def test_a_link_or_a_switch_belongs_to_the_node() -> None:
     assert found(line(74, 1500.0, pci=B), job_start=1000.0, job_gpus=(A,))[0].detail.endswith(JOB)
 
 
+def test_a_process_that_still_runs_in_another_job_is_not_this_jobs() -> None:
+    facts = {"job_start": 1000.0, "job": "7", "owners": {42: "8", 43: "7"}}
+    for pid, wanted in ((42, OTHER), (43, JOB), (44, JOB)):  # 44 has ended: kept
+        (one,) = found(line(79, 1500.0, pid=pid), **facts)
+        assert one.detail.endswith(wanted), pid
+
+
+def test_a_boot_during_the_job_is_told_as_a_gap() -> None:
+    with pytest.raises(Unknown, match="during the job: older lines are gone"):
+        list(judge(Facts(booted=1500.0, now=2000.0, job_start=1000.0), Policy()))
+
+
 def test_on_a_gpu_of_another_job_nothing_is_gated() -> None:
     assert False is found(line(79, 1500.0, pci=B), job_start=1000.0, job_gpus=(A,))[0].rule.gateable
 
@@ -324,7 +332,7 @@ def test_a_context_switch_time_out_that_repeats_is_grave() -> None:
 
 def test_a_log_that_was_overwritten_within_the_job_is_unknown() -> None:
     host_facts = Facts(begins=1500.0, booted=0.0, now=2000.0, job_start=1000.0)
-    with pytest.raises(Exception, match="kernel log begins at"):
+    with pytest.raises(Unknown, match="kernel log begins at"):
         list(judge(host_facts, Policy()))
     assert [] == list(judge(Facts(begins=900.0, booted=0.0, now=2000.0, job_start=1000.0), Policy()))
 
@@ -332,7 +340,7 @@ def test_a_log_that_was_overwritten_within_the_job_is_unknown() -> None:
 def test_a_day_of_log_is_enough_where_no_job_is_asked_about() -> None:
     day = 86400.0
     assert [] == list(judge(Facts(begins=10.0, booted=0.0, now=day + 20), Policy()))
-    with pytest.raises(Exception, match="older lines were overwritten"):
+    with pytest.raises(Unknown, match="older lines were overwritten"):
         list(judge(Facts(begins=30.0, booted=0.0, now=day + 20), Policy()))
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hpslurm.probe import Unknown
-from hpslurm.sources.host import MOST_BYTES, Host
+from hpslurm.sources.host import MOST_BYTES, Busy, Host
 
 FI_INFO = "root/opt/amazon/efa/bin/fi_info"
 Write = Callable[..., Path]
@@ -153,3 +155,29 @@ def test_without_such_a_process_it_is_unknown(host_with: Callable[..., Host]) ->
 def test_space_of_a_real_file_system_is_bytes() -> None:
     space = Host().space("/")
     assert space.total > space.free > 0
+
+
+def test_what_a_late_program_printed_is_kept(tmp_path: Path, write: Write) -> None:
+    output = machine(tmp_path, write, "echo first; exec sleep 1000", seconds=0.4).answer("fi_info")
+    assert ("first\n", None) == (output.out, output.left)
+    assert output.late.startswith("fi_info did not answer within 0.4 s; ended")
+
+
+def test_one_that_waits_in_the_kernel_is_named_by_the_next(tmp_path: Path, write: Write) -> None:
+    """A process whose vfork child has not ended waits in state D, as one does that hangs in a driver."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler here: a process in state D cannot be made")
+    source = write("d.c", "#include <unistd.h>\nint main(void) { if (!vfork()) { pause(); _exit(0); } return 0; }\n")
+    program = write(FI_INFO, "", 0o755)
+    subprocess.run([compiler, "-w", "-o", str(program), str(source)], check=True)
+    first = Host(str(tmp_path / "root"), seconds=20, locks=str(tmp_path / "locks"))
+    first.start("fi_info")
+    try:
+        second = Host(str(tmp_path / "root"), seconds=1.0, locks=str(tmp_path / "locks"))
+        with pytest.raises(Busy, match=r"still runs .*process [0-9]+ in state D") as busy:
+            second.run("fi_info")
+        assert busy.value.left and "D" == busy.value.left.state
+        assert busy.value.left.seconds < 20
+    finally:
+        first.end_all()
