@@ -1,8 +1,8 @@
-"""Frozen value classes for everything that hooks import: the words of ``dataclasses``, light.
+"""Value classes for everything that hooks import: the words of ``dataclasses``, light.
 
 The standard module imports inspect, ast, dis and tokenize, and compiles several methods
 for each class. Measured on CPython 3.11, that was 20 of the 50 ms that a prolog took.
-Only what we use is here: ``@dataclass(frozen=True)``, defaults, ``field``, ``fields``,
+Only what we use is here: ``@dataclass``, frozen or not, defaults, ``field``, ``fields``,
 ``replace``, ``asdict``. Type checkers see the standard module.
 """
 
@@ -30,13 +30,11 @@ else:
         """A field with a default or a function that makes one; with metadata; or left out of ``repr``."""
         return Field(default, default_factory, repr, metadata)
 
-    def dataclass(*, frozen):
-        """Turn a class with annotations into a frozen value class. ``frozen`` must be True."""
-        if frozen is not True:
-            raise TypeError("values are frozen")
-        return _made
+    def dataclass(cls=None, /, *, frozen=False):
+        """Turn a class with annotations into a value class; one that is not frozen cannot be hashed."""
+        return _made(cls, frozen) if cls is not None else lambda made: _made(made, frozen)
 
-    def _made(cls):
+    def _made(cls, frozen):
         found = {}
         for base in cls.__mro__[:0:-1]:
             found.update(getattr(base, "__value_fields__", {}))
@@ -53,9 +51,10 @@ else:
                 delattr(cls, name)
         cls.__value_fields__ = found
         cls.__match_args__ = tuple(found)
-        for method in (__init__, __repr__, __eq__, __hash__, __setattr__, __delattr__):
-            if method.__name__ not in cls.__dict__ or method is __hash__:
+        for method in (__init__, __repr__, __eq__, *((__setattr__, __delattr__) if frozen else ())):
+            if method.__name__ not in cls.__dict__:
                 setattr(cls, method.__name__, method)
+        cls.__hash__ = __hash__ if frozen else None
         return cls
 
     def __init__(self, *args, **kwargs):

@@ -91,9 +91,16 @@ def test_copies_and_pickles_are_equal() -> None:
     assert one == copy.deepcopy(one) == pickle.loads(pickle.dumps(one))
 
 
-def test_only_frozen_classes_are_made() -> None:
+def test_a_class_that_is_not_frozen_can_be_changed_and_not_hashed() -> None:
+    @values.dataclass
+    class Open:
+        x: int = 1
+
+    one = Open()
+    one.x = 2
+    assert Open(2) == one
     with pytest.raises(TypeError):
-        values.dataclass(frozen=False)
+        hash(one)
 
 
 def test_the_whole_package_uses_one_kind_of_value() -> None:
