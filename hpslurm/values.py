@@ -30,11 +30,14 @@ else:
         """A field with a default or a function that makes one; with metadata; or left out of ``repr``."""
         return Field(default, default_factory, repr, metadata)
 
-    def dataclass(cls=None, /, *, frozen=False):
-        """Turn a class with annotations into a value class; one that is not frozen cannot be hashed."""
-        return _made(cls, frozen) if cls is not None else lambda made: _made(made, frozen)
+    def dataclass(cls=None, /, *, frozen=False, eq=True):
+        """Turn a class with annotations into a value class; one that is not frozen cannot be hashed.
 
-    def _made(cls, frozen):
+        With ``eq`` False two are equal only when they are the same.
+        """
+        return _made(cls, frozen, eq) if cls is not None else lambda made: _made(made, frozen, eq)
+
+    def _made(cls, frozen, eq):
         found = {}
         for base in cls.__mro__[:0:-1]:
             found.update(getattr(base, "__value_fields__", {}))
@@ -51,10 +54,12 @@ else:
                 delattr(cls, name)
         cls.__value_fields__ = found
         cls.__match_args__ = tuple(found)
-        for method in (__init__, __repr__, __eq__, *((__setattr__, __delattr__) if frozen else ())):
+        methods = [__init__, __repr__, *([__eq__] if eq else []), *([__setattr__, __delattr__] if frozen else [])]
+        for method in methods:
             if method.__name__ not in cls.__dict__:
                 setattr(cls, method.__name__, method)
-        cls.__hash__ = __hash__ if frozen else None
+        if eq:
+            cls.__hash__ = __hash__ if frozen else None
         return cls
 
     def __init__(self, *args, **kwargs):

@@ -103,6 +103,16 @@ def test_a_class_that_is_not_frozen_can_be_changed_and_not_hashed() -> None:
         hash(one)
 
 
+def test_without_eq_two_are_equal_only_when_they_are_the_same() -> None:
+    @values.dataclass(frozen=True, eq=False)
+    class Thing:
+        x: int = 1
+
+    one = Thing()
+    assert {one} == {one}
+    assert one != Thing()
+
+
 def test_the_whole_package_uses_one_kind_of_value() -> None:
     package = Path(values.__file__).parent
     others = [path for path in package.rglob("*.py") if "from dataclasses import" in path.read_text()]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from hpslurm.values import replace
 
 import click
 
@@ -23,6 +22,7 @@ from hpslurm.policy import Policy
 from hpslurm.probe import Unknown
 from hpslurm.sources.host import Host
 from hpslurm.text import clean
+from hpslurm.values import replace
 
 LARGEST = 256 << 20  # bytes of one file
 HELP = {"help_option_names": ["-h", "--help"]}

@@ -12,7 +12,6 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from hpslurm.values import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -20,6 +19,7 @@ from hpslurm.finding import CONFIGURE, LOOK, P0, P1, P2, Evidence, Finding, Rule
 from hpslurm.job.nccl_tests_output import DONE, Output, Row, Table
 from hpslurm.node import instance
 from hpslurm.policy import Policy
+from hpslurm.values import dataclass, field
 
 _RESULTS = "performance-testing.md § 2"
 _FLOORS = "performance-testing.md § 3"

@@ -15,11 +15,11 @@ import stat
 import statistics
 import time
 from collections.abc import Iterable
-from hpslurm.values import dataclass, field
 from typing import Any
 
 from hpslurm.job.bandwidth import Own
 from hpslurm.text import clean
+from hpslurm.values import dataclass, field
 
 NAME = "bandwidth.jsonl"
 NEWEST = 50  # runs of one kind that count; a median over years would hide a slow decline of the site

@@ -18,6 +18,7 @@ import math
 import random
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+
 from hpslurm.values import dataclass, field, replace
 
 PAIR = "pair"

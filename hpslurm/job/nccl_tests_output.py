@@ -14,10 +14,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from hpslurm.values import dataclass, field
 from typing import Any
 
 from hpslurm.text import clean
+from hpslurm.values import dataclass, field
 
 MOST_KEPT = 20  # lines of one kind that are kept as evidence
 _INTEGERS = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "char", "int")
