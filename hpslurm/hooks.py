@@ -23,10 +23,43 @@ from hpslurm.probe import Result
 from hpslurm.sources.host import Host
 
 OK, DRAIN = "ok", "drain"
-PROLOG = ("node.memlock", "node.shm", "node.efa")
+
+_LIMITS = ("node.memlock", "node.stack", "node.shm", "node.shm_stale")
+_EFA = ("node.efa", "node.efa_driver", "node.efa_counters", "node.gpudirect", "node.hugepages", "node.ofi_plugin")
+_GPU = (
+    "node.gpu_driver",
+    "node.gpu_count",
+    "node.gpu_recovery",
+    "node.row_remap",
+    "node.ecc",
+    "node.nvlink",
+    "node.fabric",
+    "node.gpu_clocks",
+    "node.pcie",
+    "node.gpu_modes",
+    "node.gpu_processes",
+    "node.gpu_counters",
+)
+_KERNEL = ("node.xid", "node.gpu_kernel", "node.oom", "node.kernel_faults", "node.dstate")
+_HOST = (
+    "node.disk",
+    "node.clock",
+    "node.munge",
+    "node.names",
+    "node.mtu",
+    "node.firewall",
+    "node.logind",
+    "node.governor",
+    "node.acs",
+    "node.iommu",
+    "node.versions",
+)
+PROLOG = (*_LIMITS, *_EFA, *_GPU, *_KERNEL, *_HOST)
 EPILOG = PROLOG
-HEALTH = PROLOG
-STEP = ("node.memlock", "node.shm", "node.efa")
+# Known combinations of versions change with the software only, and their table costs a prolog 5 ms.
+HEALTH = (*PROLOG, "node.version_pairs")
+# A step's device cgroup hides what is not its own, and only a step has the user's environment.
+STEP = (*HEALTH, "job.nccl_env", "job.rendezvous")
 HOOKS = {"prolog": PROLOG, "epilog": EPILOG, "health": HEALTH}
 
 LIMIT = 5.0  # seconds, the script's own default

@@ -12,12 +12,15 @@ import stat
 import time
 import zlib
 from fnmatch import fnmatchcase
-from typing import Any
 
 from hpslurm import toml
 from hpslurm.finding import Finding
 from hpslurm.text import clean
 from hpslurm.values import dataclass, fields, replace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing costs a hook as much as several probes
+    from typing import Any
 
 PATH = "/etc/hpslurm/policy.toml"
 LARGEST = 1 << 20  # bytes; a policy is a page or two

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
 
 from hpslurm.finding import PRIORITIES, Finding
 from hpslurm.policy import Policy
 from hpslurm.text import clean
 from hpslurm.values import dataclass, fields, is_dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing costs a hook as much as several probes
+    from typing import Any, Protocol
 
 PASS = "pass"
 FAIL = "fail"
@@ -41,14 +44,16 @@ class Result:
     findings: tuple[Finding, ...] = ()
 
 
-class Probe(Protocol):
-    """The shape of a probe module; ``start(door)`` may exist too, for a slow door."""
+if TYPE_CHECKING:
 
-    __name__: str
+    class Probe(Protocol):
+        """The shape of a probe module; ``start(door)`` may exist too, for a slow door."""
 
-    def collect(self, door: Any) -> Any: ...
+        __name__: str
 
-    def judge(self, facts: Any, policy: Policy) -> Iterator[Finding]: ...
+        def collect(self, door: Any) -> Any: ...
+
+        def judge(self, facts: Any, policy: Policy) -> Iterator[Finding]: ...
 
 
 def plain(value: Any) -> Any:

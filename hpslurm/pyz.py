@@ -34,6 +34,7 @@ def contents() -> Iterator[tuple[str, bytes]]:
                 yield f"hpslurm/{path.relative_to(PACKAGE).as_posix()}", path.read_bytes()
     for path in sorted((PACKAGE / "tables").glob("*.toml")):
         yield f"hpslurm/tables/{path.stem}.json", json.dumps(toml.loads(path.read_text("utf-8"))).encode()
+    yield "hpslurm/tables/instances.toml", (PACKAGE / "tables/instances.toml").read_bytes()  # read as text
     found = importlib.util.find_spec("pynvml")
     if found and found.origin and found.origin.endswith("pynvml.py"):
         yield "pynvml.py", Path(found.origin).read_bytes()

@@ -16,7 +16,6 @@ import signal
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from hpslurm import __version__
 from hpslurm.finding import PRIORITIES, STEPS, Evidence, Finding, Rule, Suggestion
@@ -24,6 +23,10 @@ from hpslurm.policy import Policy
 from hpslurm.probe import FAIL, PASS, SKIP, UNKNOWN, Result
 from hpslurm.text import clean
 from hpslurm.values import asdict, dataclass, field
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing costs a hook as much as several probes
+    from typing import Any
 
 SCHEMA = 1
 LARGEST = 16 << 20  # bytes of one record that a reader takes

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing costs a hook as much as several probes
+    from typing import Any
 
 
 def loads(text: str) -> dict[str, Any]:
@@ -26,16 +29,27 @@ def loads(text: str) -> dict[str, Any]:
 
 def whole(name: str) -> dict[str, Any]:
     """All of one of our tables: its rows, and lists beside them."""
-    path = os.path.join(os.path.dirname(__file__), "tables", name)
-    try:
-        with open(f"{path}.toml", encoding="utf-8") as file:
-            return loads(file.read())
-    except NotADirectoryError:  # we are in a zip file
-        import json
+    if not _in_zip():
+        return loads(text(f"{name}.toml"))
+    import json
 
+    loaded: dict[str, Any] = json.loads(text(f"{name}.json"))
+    return loaded
+
+
+def text(file: str) -> str:
+    """The text of a file in ``tables/``."""
+    path = os.path.join(os.path.dirname(__file__), "tables", file)
+    if _in_zip():
         loader: Any = globals()["__loader__"]
-        loaded: dict[str, Any] = json.loads(loader.get_data(f"{path}.json"))
-        return loaded
+        data: bytes = loader.get_data(path)
+        return data.decode("utf-8")
+    with open(path, encoding="utf-8") as found:
+        return found.read()
+
+
+def _in_zip() -> bool:
+    return not os.path.isdir(os.path.dirname(__file__))
 
 
 def table(name: str) -> list[dict[str, Any]]:

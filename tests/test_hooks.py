@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from hpslurm import hooks
+from hpslurm import hooks, toml
+from hpslurm.node import instance
 
 JOB = {"SLURM_JOB_ID": "77", "SLURM_JOB_GID": str(os.getgid()), "SLURMD_NODENAME": "n1", "SLURM_JOB_PARTITION": "gpu"}
 HEAVY = [
@@ -187,3 +188,9 @@ print([name for name in {HEAVY!r} if name in sys.modules])
 def test_the_instance_table_stays_small() -> None:
     table = Path(hooks.__file__).parent / "tables/instances.toml"
     assert table.stat().st_size < 8192
+
+
+def test_the_instance_table_is_read_as_a_toml_reader_reads_it() -> None:
+    rows = toml.table("instances")
+    assert 40 < len(rows)
+    assert {row["type"]: instance.Expected(row.get("gpus"), row.get("efa")) for row in rows} == instance.table()

@@ -10,9 +10,12 @@ import os
 import re
 import sys
 from functools import cache
-from typing import Any
 
 from hpslurm.values import dataclass, field, fields
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing costs a hook as much as several probes
+    from typing import Any
 
 FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "tables")
 

@@ -398,11 +398,7 @@ def _peer_reset(hit: Hit, match: re.Match[str], look: Look) -> bool:
 def _desync(hit: Hit, match: re.Match[str], look: Look) -> bool:
     if "NCCL_DESYNC" in hit.line or "DESYNC_DEBUG=" in hit.line:
         return False
-    if named := re.search(r"(?:but|while) [Rr]ank (\d+) (?:is running|has)", hit.line) or re.search(r"at and around rank (\d+)", hit.line):
-        hit.facts["named_rank"] = named[1]
-    elif named := re.search(r"[Rr]anks? \[?(\d+)\]?[^\n]{0,40}(?:did not join|has not joined|not join|diverged|inconsistent)", hit.line):
-        hit.facts["named_rank"] = named[1]
-    elif named := re.search(r"while rank (\d+) has", hit.line):
+    if (named := re.search(r"(?:but|while) [Rr]ank (\d+) (?:is running|has)", hit.line) or re.search(r"at and around rank (\d+)", hit.line)) or (named := re.search(r"[Rr]anks? \[?(\d+)\]?[^\n]{0,40}(?:did not join|has not joined|not join|diverged|inconsistent)", hit.line)) or (named := re.search(r"while rank (\d+) has", hit.line)):
         hit.facts["named_rank"] = named[1]
     return True
 

@@ -99,7 +99,7 @@ class _File:
             self.head = _numbered(head, part.line)
             self.year = _year(head, self.path)
             self.tail = []
-        if part.end == part.size and part.line > 1 or part.end - part.start > EDGE:
+        if (part.end == part.size and part.line > 1) or part.end - part.start > EDGE:
             begin = max(part.start, part.end - EDGE)
             newline = data.find(b"\n", begin, part.end) + 1
             if newline > 0 and begin > part.start:

@@ -294,7 +294,7 @@ def network(path: str, lines: Lines) -> Iterator[Event]:
             socket = socket or (number, line[:300])
         if re.search(r"NET/OFI|FI_PROVIDER|FI_EFA|libnccl-ofi|aws-ofi|AWS Libfabric|\b(?:p4de?|p5en?|p5|p6-\w+)[.-]?\d*x?large", line):
             wanted = True
-    if socket and (wanted or "Socket" in socket[1] and "environment" in socket[1]):
+    if socket and (wanted or ("Socket" in socket[1] and "environment" in socket[1])):
         yield Event("net-socket", ROOT, path, socket[0], socket[1], cause="efa_not_used", weight=52)
 
 
@@ -312,9 +312,7 @@ def small_tools(path: str, lines: Lines, text: str) -> Iterator[Event]:
             kilobytes = int(match[1]) / (1024 if line.startswith("Max") else 1)
             if kilobytes < 1 << 20:
                 yield Event("ulimit-low", ROOT, path, number, line.strip(), cause="memlock", weight=72)
-        elif re.match(r"\s*State:\s*Down\b", line) and re.search(r"Physical state|CA '|Port \d", text):
-            yield Event("ib-port-down", ROOT, path, number, line.strip(), cause="network_link", weight=72)
-        elif re.match(r"\s*state:\s+PORT_DOWN", line) or re.search(r"link mlx5_\d+/\d state DOWN", line):
+        elif (re.match(r"\s*State:\s*Down\b", line) and re.search(r"Physical state|CA '|Port \d", text)) or re.match(r"\s*state:\s+PORT_DOWN", line) or re.search(r"link mlx5_\d+/\d state DOWN", line):
             yield Event("ib-port-down", ROOT, path, number, line.strip(), cause="network_link", weight=72)
     if re.search(r"fi_info -p efa", text) and re.search(r"^provider: (?!efa)", text, re.MULTILINE) and "provider: efa" not in text:
         yield Event("fi-info-other", ROOT, path, 1, "fi_info -p efa lists no efa provider", cause="efa_not_used", weight=66)

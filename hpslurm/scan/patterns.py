@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from hpslurm import toml
@@ -39,7 +39,7 @@ class Table:
     literals: tuple[bytes, ...]
     wanted_by: tuple[tuple[int, ...], ...]  # for each literal, the patterns that it may start
 
-@lru_cache(maxsize=None)
+@cache
 def compiled(regex: str) -> re.Pattern[str]:
     """Compiled when it is first needed: compiling all takes longer than most scans."""
     return re.compile(regex)

@@ -10,7 +10,7 @@ import re
 from calendar import timegm
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-_MONTHS = {name: number for number, name in enumerate("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}
+_MONTHS = {name: number for number, name in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1)}
 
 _LABEL = re.compile(r"\s{0,6}(\d{1,6}): ?(?=\D|\d{4}-\d\d-)")  # srun --label
 _MPI = re.compile(r"\[\d+,(\d+)\]<std(?:out|err|diag)>: ?")

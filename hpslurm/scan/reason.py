@@ -126,7 +126,7 @@ def _drop_beaten(case: _Case, roots: list[Event]) -> list[Event]:
         if strong.cause != pattern.cause:  # its check gave the line another meaning
             continue
         for index, other in enumerate(roots):
-            if other.pattern == strong.pattern or other.cause == strong.cause and strong.role == ROOT:
+            if other.pattern == strong.pattern or (other.cause == strong.cause and strong.role == ROOT):
                 continue
             if other.pattern in pattern.beats or (strong.role == ROOT and other.cause in pattern.beats):
                 if strong.role == ROOT and other.weight >= 90 and strong.weight < 80:

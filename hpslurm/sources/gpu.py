@@ -11,12 +11,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any
 
 from hpslurm.probe import Skip, Unknown
 from hpslurm.sources.host import Busy, Host, Left, error_of
 from hpslurm.text import clean
 from hpslurm.values import dataclass, field, fields
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing costs a hook as much as several probes
+    from typing import Any
 
 VERSION = "/proc/driver/nvidia/version"
 PCI = "/sys/bus/pci/devices"

@@ -22,6 +22,7 @@ from hpslurm.probe import Unknown
 from hpslurm.text import clean
 from hpslurm.values import dataclass
 
+PAGE = 4096  # bytes; a sysfs attribute is never longer, and comes with one read
 MOST_BYTES = 1 << 20  # of one file, and of one program's output
 NO_LOCK = -1
 STUCK = "D"  # the state of a process that waits in the kernel and cannot be killed
@@ -218,9 +219,13 @@ class Host:
     def word(self, path: str) -> str | None:
         """The one line of a sysfs file, or None where it does not exist."""
         try:
-            return self.read(path).strip("\0 \t\n")
+            handle = os.open(self.path(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
+        try:
+            return os.read(handle, PAGE).decode("utf-8", "replace").strip("\0 \t\n")
+        finally:
+            os.close(handle)
 
     def glob(self, pattern: str) -> list[str]:
         """Paths on the machine, without the root in front, sorted."""
