@@ -15,6 +15,7 @@ import pytest
 
 from hpslurm import hooks, toml
 from hpslurm.node import instance
+from tests.lab import machine as saved
 
 JOB = {"SLURM_JOB_ID": "77", "SLURM_JOB_GID": str(os.getgid()), "SLURMD_NODENAME": "n1", "SLURM_JOB_PARTITION": "gpu"}
 HEAVY = [
@@ -27,18 +28,9 @@ Write = Callable[..., Path]
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Path:
-    """A p5 with 16 of its 32 EFA devices, and a slurmd of 64 KiB locked memory."""
+    """A healthy p5, but for 16 of its 32 EFA devices."""
     root = tmp_path / "machine"
-    for number in range(16):
-        device = root / f"sys/class/infiniband/rdmap{number}s0/device"
-        device.mkdir(parents=True)
-        (device / "vendor").write_text("0x1d0f\n")
-        (device / "device").write_text("0xefa1\n")
-    dmi = root / "sys/devices/virtual/dmi/id"
-    dmi.mkdir(parents=True)
-    (dmi / "sys_vendor").write_text("Amazon EC2\n")
-    (dmi / "product_name").write_text("p5.48xlarge\n")
-    (dmi / "board_asset_tag").write_text("i-0123456789abcdef0\n")
+    saved.write(str(root), efa=16)
     return root
 
 
@@ -94,10 +86,9 @@ def test_a_muted_finding_is_recorded_and_does_not_gate(tmp_path: Path, machine: 
 
 
 def test_a_setting_does_not_gate_even_when_named(tmp_path: Path, machine: Path, write: Write) -> None:
-    limits = "Max locked memory         65536                65536                bytes\n"
     write("machine/proc/10/comm", "slurmd\n")
-    write("machine/proc/10/stat", "10 (slurmd) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0\n")
-    write("machine/proc/10/limits", limits)
+    write("machine/proc/10/stat", "10 (slurmd) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 1 0 0\n")
+    write("machine/proc/10/limits", "Max locked memory         65536                65536                bytes\n")
     out, err = run(tmp_path, policy="gate = ['memlock-default']")
     assert "memlock-default" in found(tmp_path)
     assert "ok\n" == out
