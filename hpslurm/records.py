@@ -352,6 +352,24 @@ def node_records(results: str) -> tuple[list[Record], list[str]]:
     return read_folder(f"{results}/nodes")
 
 
+def all_records(results: str) -> tuple[list[Record], list[str]]:
+    """Every record of every job and node that is kept; of a requeued job the last start only."""
+    found, troubles = node_records(results)
+    try:
+        jobs = sorted(name for name in os.listdir(f"{results}/jobs") if _JOB.fullmatch(name))
+    except FileNotFoundError:
+        jobs = []
+    except OSError as error:
+        jobs, troubles = [], [*troubles, f"{results}/jobs: {error.strerror}"]
+    for job in jobs:
+        kept, trouble = job_records(results, job)
+        found += kept
+        troubles += trouble
+    # the newest record of a node is one of its job's, too
+    unique = {(one.node, one.hook, one.run.get("job"), one.run.get("time")): one for one in found}
+    return list(unique.values()), troubles
+
+
 def read_folder(folder: str) -> tuple[list[Record], list[str]]:
     """Every ``<node>.<hook>.jsonl`` of a folder, and what was refused or could not be read, in words."""
     found, troubles = [], []

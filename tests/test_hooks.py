@@ -185,3 +185,13 @@ def test_the_instance_table_is_read_as_a_toml_reader_reads_it() -> None:
     rows = toml.table("instances")
     assert 40 < len(rows)
     assert {row["type"]: instance.Expected(row.get("gpus"), row.get("efa")) for row in rows} == instance.table()
+
+
+def test_the_prolog_leaves_a_line_for_the_jobs_output_and_takes_it_away_again(tmp_path: Path, machine: Path) -> None:
+    run(tmp_path)
+    line = tmp_path / "results/jobs/77/n1.told"
+    assert "hpslurm: n1 efa-missing" in line.read_text()
+    shutil.rmtree(machine)
+    saved.write(str(machine))
+    run(tmp_path)
+    assert not line.exists()

@@ -29,7 +29,8 @@ ACTIVE = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUE
     epilog="Exit codes: 0 done, 1 neither Slurm nor a record knows the job, 2 wrong command line, "
     "3 found something at or above --fail-on.",
 )
-@click.argument("job_id", metavar="JOBID")
+@click.argument("job_id", metavar="[JOBID]", default="")
+@click.option("--gpu", metavar="UUID", help="Instead of a job: the history of one GPU, on whatever node it was.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines, the same as hooks write to disk.")
 @click.option(
     "--fail-on",
@@ -43,7 +44,14 @@ ACTIVE = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUE
 @click.option("--policy", "policy_path", default=policy.PATH, show_default=True, help="Thresholds and mutes.")
 @click.option("--root", default="/", hidden=True)
 def command(
-    job_id: str, as_json: bool, fail_on: str, strict: bool, results: str | None, policy_path: str, root: str
+    job_id: str,
+    gpu: str | None,
+    as_json: bool,
+    fail_on: str,
+    strict: bool,
+    results: str | None,
+    policy_path: str,
+    root: str,
 ) -> int:
     """Say how a job ended, and what its nodes recorded before and after it.
 
@@ -53,8 +61,16 @@ def command(
     Examples:
       hpslurm report 4711
       hpslurm report 4711_3 --json | jq 'select(.type == "finding")'
+      hpslurm report --gpu GPU-12345678-1234-1234-1234-123456789abc
     """
+    if bool(job_id) == bool(gpu):
+        raise click.UsageError("give a job id, or --gpu with a UUID")
     rules = policy.load(policy_path)
+    if gpu:
+        from hpslurm.cli import gpu_report
+
+        gpu_report.show(gpu, folders(rules, results), as_json)
+        return 0
     host = Host(root, seconds=SECONDS)
     try:
         job, why = slurm.job(host, job_id), ""
@@ -87,13 +103,17 @@ def read(rules: Policy, results: str | None, job: str) -> tuple[list[records.Rec
     """Records of the job from the shared folder and from this machine's own, the shared one first."""
     found: dict[tuple[str, str], records.Record] = {}
     troubles: list[str] = []
-    for folder in [results] if results else dict.fromkeys((rules.results_shared, rules.results)):
-        if folder:
-            kept, trouble = records.job_records(folder, job.partition("_")[0])
-            troubles += trouble
-            for one in kept:
-                found.setdefault((one.node, one.hook), one)
+    for folder in folders(rules, results):
+        kept, trouble = records.job_records(folder, job.partition("_")[0])
+        troubles += trouble
+        for one in kept:
+            found.setdefault((one.node, one.hook), one)
     return list(found.values()), troubles
+
+
+def folders(rules: Policy, results: str | None) -> list[str]:
+    """The folder named on the command line, or those of the policy."""
+    return [results] if results else list(filter(None, dict.fromkeys((rules.results_shared, rules.results))))
 
 
 def nodes_of(job: SlurmJob | None) -> list[str]:
@@ -109,7 +129,7 @@ def nodes_of(job: SlurmJob | None) -> list[str]:
 
 
 def nothing_known(job_id: str, why: str, rules: Policy, results: str | None, troubles: Iterable[str]) -> str:
-    where = results or " and ".join(filter(None, dict.fromkeys((rules.results_shared, rules.results))))
+    where = " and ".join(folders(rules, results))
     slurm_says = f"Slurm could not be asked ({why})" if why else "neither the controller nor the accounting knows it"
     lines = [f"job {job_id}: {slurm_says}, and there is no record in {where}", *troubles]
     return "\n".join(
