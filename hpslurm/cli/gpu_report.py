@@ -17,9 +17,9 @@ def show(uuid: str, folders: list[str], as_json: bool) -> None:
     kept: list[records.Record] = []
     troubles: list[str] = []
     for folder in folders:
-        found, trouble = records.all_records(folder)
+        found, refused = records.all_records(folder)
         kept += found
-        troubles += trouble
+        troubles += refused
     try:
         history = gpu_history.history(kept, uuid)
     except ValueError as error:
