@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import env_reference
 import pytest
 
 from hpslurm import records
@@ -18,6 +17,7 @@ from hpslurm.node.versions import order
 from hpslurm.policy import Policy
 from hpslurm.probe import run
 from hpslurm.sources.host import Host
+from tests.job import env_reference
 from hpslurm.values import replace
 
 P5 = Facts({}, {}, {}, "p5.48xlarge", "", "", ("lo", "ens32", "docker0"), 8)
