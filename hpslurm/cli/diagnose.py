@@ -19,6 +19,7 @@ from hpslurm.policy import Policy
 from hpslurm.probe import PASS, SKIP, UNKNOWN, Result
 from hpslurm.sources.host import Host
 
+SAID = ("node_records", "pyslurm")  # what is worth a line although nothing is wrong
 SECONDS = 45.0  # for all programs together; each waits about 10 s for a controller that is down
 
 

@@ -40,7 +40,8 @@ class Half:
 
 def look(host: Host, policy: Policy, folders: Sequence[str], only: Callable[[str], bool] | None = None) -> Half:
     """``folders`` hold node records (``<node>.<hook>.jsonl``); ``only`` chooses nodes by name."""
-    slurm.start(host, "scontrol_nodes_json", "squeue")
+    if not slurm.has_pyslurm(host):
+        slurm.start(host, "scontrol_nodes_json", "squeue")
     controllers.start(host)
     results: list[Result] = []
 
@@ -74,6 +75,8 @@ def look(host: Host, policy: Policy, folders: Sequence[str], only: Callable[[str
         members = replace(members, members=tuple(join.Member(one.node, record=one) for one in known))
     if found:
         facts = {"form": found.form, "nodes": len(wanted), "states": states(wanted)}
+        if found.note:
+            results.append(Result("pyslurm", SKIP, f"{found.note}; used {found.form}"))
         results.append(judged("slurm_nodes", lambda: slurm_nodes.judge(members, policy), policy, facts))
         everyone = replace(members, members=tuple(join.Member(one.name, one) for one in nodes))
         results.append(judged("jobs", lambda: queue.judge(queue.Facts(jobs, everyone), policy), policy))

@@ -30,6 +30,9 @@ KILL_GRACE = 0.3  # seconds after SIGKILL in which a process that can die does
 
 # Our own package by its place (a folder or a zip file), because -I ignores PYTHONPATH.
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_PYSLURM_CHILD = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from hpslurm.sources import pyslurm_child as child; child.main()"
+)
 _NVML_CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from hpslurm.sources import nvml; nvml.main()"
 
 
@@ -67,6 +70,12 @@ def _slurm(program: str, *options: str, most: int = 64 << 20) -> Command:
     return Command((f"/opt/slurm/bin/{program}", f"/usr/bin/{program}"), options, (("TZ", "UTC"),), (SLURM_CONF,), most)
 
 
+def _pyslurm(what: str) -> Command:
+    """Our own interpreter: importing pyslurm may end the process, and a call may never return."""
+    options = ("-I", "-B", "-c", _PYSLURM_CHILD, _OURS, what)
+    return Command((sys.executable,), options, settings=(SLURM_CONF,), most=64 << 20)
+
+
 # Foreign text (a path, a name, a reason) stands last, so that it cannot shift the others.
 SACCT_FIELDS = (
     "JobIDRaw,User,UID,GID,State,ExitCode,DerivedExitCode,Partition,Submit,Start,End,NodeList,Reason,WorkDir,JobName"
@@ -83,6 +92,8 @@ COMMANDS = {
     "scontrol_job": _slurm("scontrol", "-d", "show", "job"),
     "scontrol_ping": _slurm("scontrol", "ping"),
     "scontrol_config": _slurm("scontrol", "show", "config"),
+    "pyslurm_nodes": _pyslurm("nodes"),
+    "pyslurm_jobs": _pyslurm("jobs"),
     "sacctmgr": _slurm("sacctmgr", "-n", "-P", "list", "cluster", "format=Cluster"),
     "squeue": _slurm("squeue", "-h", "-a", "-o", SQUEUE_FORMAT),
     # Text: the JSON of 22.05 calls failed jobs SUCCESS.

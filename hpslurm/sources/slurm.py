@@ -25,6 +25,19 @@ from hpslurm.values import dataclass, replace
 NOT_RESPONDING = "NOT_RESPONDING"
 JOB_ID = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?")
 HELP = "operations.md § 7"
+PYSLURM_SECONDS = 12.0  # it gives up on a dead controller after 10
+# What squeue shows unless asked for more; pyslurm lists jobs that are over, too.
+IN_QUEUE = {
+    "PENDING",
+    "RUNNING",
+    "SUSPENDED",
+    "COMPLETING",
+    "CONFIGURING",
+    "RESIZING",
+    "STAGE_OUT",
+    "SIGNALING",
+    "STOPPED",
+}
 
 
 @dataclass(frozen=True)
@@ -65,10 +78,11 @@ class SlurmNode:
 
 @dataclass(frozen=True)
 class Nodes:
-    """All nodes, and which form of asking they came from."""
+    """All nodes, and which form of asking they came from; ``note`` says why pyslurm, installed, did not serve."""
 
     form: str
     nodes: tuple[SlurmNode, ...]
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -144,23 +158,91 @@ def start(host: Host, *names: str) -> None:
 def nodes(host: Host) -> Nodes:
     """All nodes. Raises Unknown, with a remedy, when the controller cannot be asked."""
     _conf_exists(host)
-    found = _from_pyslurm(host)
-    if found is not None:
-        return found
+    lines, note = from_pyslurm(host, "pyslurm_nodes")
+    if lines is not None:
+        return Nodes("pyslurm", tuple(map(node_of_line, lines)))
     asked = host.run("scontrol_nodes_json")
     if asked.status == 0:
-        return Nodes("scontrol --json", tuple(nodes_of_json(asked.out)))
+        return Nodes("scontrol --json", tuple(nodes_of_json(asked.out)), note)
     if not _has_no_json(asked):
         raise Unknown(trouble("scontrol show nodes", asked))
     asked = host.run("scontrol_nodes")
     if asked.status != 0:
         raise Unknown(trouble("scontrol show nodes", asked))
-    return Nodes("scontrol text", tuple(nodes_of_text(asked.out)))
+    return Nodes("scontrol text", tuple(nodes_of_text(asked.out)), note)
 
 
-def _from_pyslurm(host: Host) -> Nodes | None:
-    """Nodes through pyslurm, or None where it cannot serve. Its place is kept; scontrol serves for now."""
-    return None
+def has_pyslurm(host: Host) -> bool:
+    """Is it worth a child? Not on a saved machine, and not without a slurm.conf: importing would end or wait."""
+    from importlib.util import find_spec
+
+    return not host.root and find_spec("pyslurm") is not None and bool(slurm_conf(host))
+
+
+def from_pyslurm(host: Host, name: str, seconds: float = PYSLURM_SECONDS) -> tuple[list[dict[str, Any]] | None, str]:
+    """What the child printed, or None and why not (empty where it is not installed).
+
+    It gets a time limit of its own: with munge down it hangs, and scontrol still has its turn.
+    """
+    if not has_pyslurm(host):
+        return None, ""
+    door = Host(host.root, env=host.env, seconds=seconds)
+    try:
+        asked = door.run(name)
+    except Unknown:
+        door.end_all()
+        return None, f"pyslurm did not answer within {seconds:g} s"
+    if asked.status != 0:
+        return None, f"pyslurm: {error_of(asked)}"
+    try:
+        first, *lines, last = map(json.loads, asked.out.splitlines())
+    except ValueError:
+        return None, "pyslurm: printed no nodes"
+    if last.get("end") != len(lines) or "pyslurm" not in first:
+        return None, "pyslurm: its output is cut off"
+    return lines, ""
+
+
+def node_of_line(line: dict[str, Any]) -> SlurmNode:
+    """A line of the pyslurm child. It knows no instance, and no type in gres."""
+    state, flags = _state(str(line["state"]).split("+"))
+    reason = line["reason"] or ""
+    return SlurmNode(
+        name=line["name"],
+        state=state,
+        flags=flags,
+        reason=reason,
+        reason_user=_some(line["reason_user"]) if reason else None,
+        reason_time=(line["reason_time"] or None) if reason else None,
+        boot_time=line["boot_time"] or None,
+        slurmd_start_time=line["slurmd_start_time"] or None,
+        features=_listed(line["features"]),
+        active_features=_listed(line["active_features"]),
+        partitions=_listed(line["partitions"]),
+        cpus=line["cpus"],
+        cpus_used=line["cpus_used"],
+        comment=_some(line["comment"]),
+        extra=_some(line["extra"]),
+        address=_some(line["address"]),
+        hostname=_some(line["hostname"]),
+        version=_some(line["version"]),
+    )
+
+
+def queued_of_line(line: dict[str, Any]) -> Queued:
+    state = str(line["state"])
+    return Queued(
+        id=int(line["id"]),
+        state=state,
+        user=line["user"] or "",
+        uid=int(line["uid"]),
+        partition=line["partition"] or "",
+        node_count=line["node_count"] or None,
+        start_time=line["start_time"] or None,
+        end_time=line["end_time"] or None,
+        nodes=line["nodes"] or "",
+        reason=line["reason"] or "",
+    )
 
 
 def job(host: Host, job_id: str) -> SlurmJob | None:
@@ -195,6 +277,9 @@ def job(host: Host, job_id: str) -> SlurmJob | None:
 def queue(host: Host) -> tuple[Queued, ...]:
     """Jobs that wait, run or complete. Raises Unknown."""
     _conf_exists(host)
+    lines, _ = from_pyslurm(host, "pyslurm_jobs")
+    if lines is not None:
+        return tuple(one for one in map(queued_of_line, lines) if one.state in IN_QUEUE)
     asked = host.run("squeue")
     if asked.status != 0:
         raise Unknown(trouble("squeue", asked))
