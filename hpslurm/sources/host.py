@@ -174,9 +174,10 @@ class _Child:
 
     @property
     def program(self) -> str:
-        """``scontrol --json show nodes``: what a person would type."""
-        command = COMMANDS[self.name]
-        return clean(" ".join([os.path.basename(command.candidates[0]), *command.options]), 60)
+        """The row's name; ``scontrol show nodes`` for the one program with several rows."""
+        if not self.name.startswith("scontrol_"):
+            return self.name
+        return " ".join(["scontrol", *(word for word in COMMANDS[self.name].options if word[0] != "-")])
 
     def ended(self) -> bool:
         if self.status is None:
