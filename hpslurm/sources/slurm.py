@@ -206,6 +206,8 @@ def from_pyslurm(host: Host, name: str, seconds: float = PYSLURM_SECONDS) -> tup
 def node_of_line(line: dict[str, Any]) -> SlurmNode:
     """A line of the pyslurm child. It knows no instance, and no type in gres."""
     state, flags = _state(str(line["state"]).split("+"))
+    if state == "ALLOCATED" and 0 < (line["cpus_used"] or 0) < (line["cpus"] or 0):
+        state = "MIXED"  # as scontrol shows it; the controller itself does not tell
     reason = line["reason"] or ""
     return SlurmNode(
         name=line["name"],

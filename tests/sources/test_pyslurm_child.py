@@ -64,6 +64,14 @@ def test_pyslurm_and_scontrol_lead_to_equal_nodes(release):
     assert wanted == [slurm.node_of_line(line) for line in lines]
 
 
+@pytest.mark.parametrize(("used", "state"), [(7, "MIXED"), (8, "ALLOCATED")])
+def test_a_node_in_use_in_part_is_called_as_scontrol_calls_it(used, state):
+    # seen on 22.05: pyslurm says ALLOCATED for both
+    raw = json.loads((SAMPLES / "26.05.5" / "nodes.json").read_text())["nodes"][0]
+    raw.update(state=["ALLOCATED"], cpus=8, alloc_cpus=used)
+    assert state == slurm.node_of_line(pyslurm_child.node_line(as_pyslurm(raw))).state
+
+
 def test_a_job_of_pyslurm_is_a_line_of_the_queue():
     job = SimpleNamespace(
         id=7, state="PENDING", user_name="alice", user_id=1001, partition="all", num_nodes=2, start_time=None,
