@@ -86,6 +86,11 @@ def look(host: Host, policy: Policy, folders: Sequence[str], only: Callable[[str
     results.append(probe.run("controllers", controllers, host, policy))
     if only is not None:
         results = [replace(one, findings=_about(one.findings, members)) for one in results]
+    strangers = sorted(set(kept) - {one.name for one in nodes}) if found else []
+    if strangers:
+        results.append(
+            Result("node_records", SKIP, f"{fold_nodes(strangers)}: a record, but no node of that name in Slurm")
+        )
     results += of_records(members, policy, troubles)
     return Half(tuple(results), members, bool(found or kept), frozenset(one.name for one in nodes))
 
@@ -176,7 +181,8 @@ def of_records(members: join.Members, policy: Policy, troubles: Sequence[str]) -
         for result in record.results:
             if result.outcome == UNKNOWN:
                 unknown.setdefault((result.probe, result.note), []).append(member.name)
-            findings += (replace(one, subject=one.subject or member.name) for one in result.findings)
+            # the record's own word for its node may differ from the name that Slurm lists
+            findings += (replace(one, subject=member.name) for one in result.findings)
         if not record.complete:
             unknown.setdefault(("the rest of the record", "the hook was cut off"), []).append(member.name)
     muted = tuple(one if one.muted else policy.mute(one) for one in findings)

@@ -227,3 +227,19 @@ def test_a_controller_that_is_down_is_told_apart_from_munge_that_is_down(make_la
         time.sleep(0.02)
     done = lab.run(*PROGRAM, "diagnose", seconds=90)
     assert ({"slurmctld-down", "munge-broken"} & set(done.stdout.split()), 1) == ({rule}, done.returncode), done.stdout
+
+
+def test_a_record_of_a_node_that_slurm_does_not_list_is_said_and_not_judged(sick_machine, write):
+    write("var/lib/hpslurm/nodes/gone7.prolog.jsonl", RECORD.replace('"n1"', '"gone7"'))
+    done = diagnose(sick_machine)
+    assert "[SKIP] node_records: gone7: a record, but no node of that name in Slurm" in done.stdout
+    assert "memlock-low" not in done.stdout
+
+
+def test_a_record_speaks_for_the_node_that_slurm_lists_whatever_it_calls_itself(sick_machine, write):
+    write(
+        "var/lib/hpslurm/nodes/n2.prolog.jsonl",
+        RECORD.replace('"subject":"n1"', '"subject":"x; reboot"').replace('"n1"', '"n2"'),
+    )
+    found = {one["id"]: one["subject"] for one in findings(diagnose(sick_machine, "--json").stdout)}
+    assert {"reason-prolog-error": "n1", "memlock-low": "n2"} == found
