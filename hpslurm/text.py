@@ -13,6 +13,11 @@ _CONTROLS.update(dict.fromkeys((0x200E, 0x200F, *range(0x202A, 0x202F), *range(0
 _CONTROLS.update(dict.fromkeys(range(0xD800, 0xE000), "?"))  # lone surrogates cannot be encoded
 
 
+def whole(text: str) -> int | None:
+    """A whole number of at most 20 ASCII digits, or None for anything else (int() takes far more)."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else None
+
+
 def clean(text: str, longest: int = LONGEST) -> str:
     """One line without control characters, cut to ``longest`` characters.
 

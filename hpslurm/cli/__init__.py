@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "nccl-tests": ("nccl_tests:command", "Run nccl-tests in an allocation, judge the bandwidth, find the slow node."),
     "scan": ("scan:command", "Name the cause of a failure from logs, and who started it."),
     "report": ("report:command", "What a job's nodes recorded, and how the job ended."),
+    "what-if": ("what_if:command", "What another policy would have made of recorded facts."),
 }
 INTERRUPTED = 130
 

@@ -15,6 +15,7 @@ from hpslurm.node.names import NOT_FOUND
 from hpslurm.policy import Policy
 from hpslurm.probe import Skip, Unknown
 from hpslurm.sources.host import Host, error_of
+from hpslurm.text import whole
 from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 1"
@@ -65,17 +66,17 @@ def collect(host: Host) -> Facts:
         raise Skip("the user's environment exists in a step only")
     nodes = host.env.get("SLURM_STEP_NUM_NODES") or host.env.get("SLURM_JOB_NUM_NODES") or ""
     port, heartbeat = host.env.get("MASTER_PORT", "").strip(), host.env.get(HEARTBEAT, "").strip()
-    span = re.fullmatch(r"(\d+)\s+(\d+)", host.read("/proc/sys/net/ipv4/ip_local_port_range").strip())
+    span = re.fullmatch(r"(\d{1,5})\s+(\d{1,5})", host.read("/proc/sys/net/ipv4/ip_local_port_range").strip())
     if not span:
         raise Unknown("/proc/sys/net/ipv4/ip_local_port_range names no two ports")
-    number = int(port) if port.isascii() and port.isdigit() and len(port) < 10 else None
+    number = whole(port)
     return Facts(
-        int(nodes) if nodes.isdigit() else None,
+        whole(nodes),
         _kind(host),
         number,
         not port or (number is not None and 0 < number < 65536),
         (int(span[1]), int(span[2])),
-        int(heartbeat) if heartbeat.isascii() and heartbeat.isdigit() else None,
+        whole(heartbeat),
     )
 
 

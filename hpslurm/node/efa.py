@@ -17,6 +17,7 @@ from hpslurm.node import instance
 from hpslurm.policy import Policy
 from hpslurm.probe import Skip, Unknown
 from hpslurm.sources.host import Host, error_of
+from hpslurm.text import clean
 from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 6"
@@ -26,6 +27,7 @@ DOMAINS = Rule("efa-domains", P0, "libfabric sees only some EFA devices", SECTIO
 
 SYSFS = "/sys/class/infiniband"
 VENDOR, DEVICE = "0x1d0f", re.compile(r"0xefa[0-9a-f]")  # Amazon; EFA is 0xefa0 to 0xefa3 so far
+_PCI_ID = re.compile(r"0x[0-9a-f]{4}")
 NO_DATA = 61  # fi_info: nothing of the kind was found
 _DOMAIN = re.compile(r"\s*domain:\s*(\S+?)(?:-(?:rdm|dgrm))?$")
 _SEE = Suggestion(
@@ -57,6 +59,9 @@ def _devices(host: Host) -> tuple[str, ...]:
     found = []
     for path in host.glob(f"{SYSFS}/*"):
         vendor, device = host.word(f"{path}/device/vendor"), host.word(f"{path}/device/device")
+        for name, word in (("vendor", vendor), ("device", device)):
+            if word is not None and not _PCI_ID.fullmatch(word):
+                raise Unknown(f"{path}/device/{name} holds {clean(word, 40)!r}, which is no PCI id")
         if vendor == VENDOR and device and DEVICE.fullmatch(device):
             found.append(path.rpartition("/")[2])
     return tuple(found)

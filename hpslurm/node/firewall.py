@@ -23,6 +23,7 @@ CLOSED = Rule("firewall-closed", P1, "Firewall drops what it does not know", SEC
 DROPS = Rule("firewall-drops", P2, "Firewall rules that drop", SECTION)
 
 LEGACY, NFT = "/proc/net/ip_tables_names", "/sys/module/nf_tables"
+TABLES = ("filter", "nat", "mangle", "raw", "security")
 HOOKS = ("input", "output", "INPUT", "OUTPUT")
 # Drops that no rank can meet: broken packets, the metadata service, spoofed loopback, discovery.
 _NORMAL = re.compile(
@@ -48,8 +49,10 @@ class _Chain:
 
 
 def _tool(host: Host) -> str:
-    legacy = host.word(LEGACY) if host.exists(LEGACY) else ""
-    if legacy and "filter" in legacy.split():
+    legacy = (host.word(LEGACY) or "").split()
+    if strange := [name for name in legacy if name not in TABLES]:
+        raise Unknown(f"{LEGACY} names {clean(strange[0], 40)!r}, which is no table")
+    if "filter" in legacy:
         return "iptables_save"
     return "nft" if host.exists(NFT) else ""
 

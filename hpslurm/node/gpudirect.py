@@ -16,6 +16,7 @@ from hpslurm.node import efa, instance
 from hpslurm.policy import Policy
 from hpslurm.probe import Skip, Unknown
 from hpslurm.sources.host import Host
+from hpslurm.text import clean
 from hpslurm.values import dataclass
 
 OFF = Rule("gpudirect-off", P0, "No way for EFA to reach GPU memory", "debugging-guide.md § 6")
@@ -48,10 +49,11 @@ def collect(host: Host) -> Facts:
     kind = instance.instance_type(host)
     if not kind.startswith(REQUIRED):
         raise Skip(f"no source says that a {kind} needs GPUDirect RDMA")
-    providers = {host.word(f"{efa.SYSFS}/{name}/device/p2p") or "" for name in devices} - {""}
+    named = {clean(host.word(f"{efa.SYSFS}/{name}/device/p2p") or "", 40) for name in devices}
+    providers = {name for name in named if name.startswith("NVIDIA")}
     if not providers and any(host.word(f"{efa.SYSFS}/{name}/device/gdr") for name in devices):
         providers = {"gdr (older driver)"}
-    match = re.match(r"(\d+)\.(\d+)", host.read("/proc/sys/kernel/osrelease"))
+    match = re.match(r"(\d{1,4})\.(\d{1,4})", host.read("/proc/sys/kernel/osrelease"))
     if not match:
         raise Unknown("/proc/sys/kernel/osrelease names no kernel version")
     return Facts(

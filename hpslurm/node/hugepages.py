@@ -32,7 +32,7 @@ def collect(host: Host) -> Facts:
     if not efa.devices(host):
         raise Skip("no EFA device")
     text = host.read("/proc/meminfo")
-    found = dict(re.findall(r"^(HugePages_Total|HugePages_Free|Hugepagesize):\s+(\d+)(?: kB)?$", text, re.M))
+    found = dict(re.findall(r"^(HugePages_Total|HugePages_Free|Hugepagesize):\s+(\d{1,20})(?: kB)?$", text, re.M))
     if len(found) != 3:
         raise Unknown("/proc/meminfo does not list huge pages")
     return Facts(int(found["HugePages_Total"]), int(found["HugePages_Free"]), int(found["Hugepagesize"]) << 10)

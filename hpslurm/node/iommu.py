@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from hpslurm.finding import CONFIGURE, LOOK, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.policy import Policy
-from hpslurm.probe import Skip
+from hpslurm.probe import Skip, Unknown
 from hpslurm.sources.host import Host
 from hpslurm.values import dataclass
 
@@ -35,11 +35,13 @@ def collect(host: Host) -> Facts:
             found[path.rpartition("/")[2]] = host.word(f"{group}/type") or ""
     if not found:
         raise Skip("no IOMMU is on")
+    if not all(found.values()):
+        raise Unknown(f"{GROUPS} does not say what type the groups have")
     return Facts(found)
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
-    translated = {address: kind for address, kind in facts.groups.items() if kind not in ("identity", "")}
+    translated = {address: kind for address, kind in facts.groups.items() if kind != "identity"}
     if translated:
         yield TRANSLATES.found(
             f"{len(translated)} of {len(facts.groups)} devices are translated, identity wanted",

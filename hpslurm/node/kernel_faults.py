@@ -13,9 +13,8 @@ from collections.abc import Iterator
 
 from hpslurm import suggest
 from hpslurm.finding import LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
-from hpslurm.node.oom import since
+from hpslurm.node.oom import read, since
 from hpslurm.policy import Policy
-from hpslurm.sources import kmsg
 from hpslurm.sources.host import Host
 from hpslurm.text import clean
 from hpslurm.values import dataclass
@@ -50,7 +49,7 @@ class Facts:
 
 
 def collect(host: Host) -> Facts:
-    log = kmsg.read(host)
+    log = read(host)
     start = since(host, log)
     lines, earlier = [], 0
     for record in log.matching(*_WORDS):

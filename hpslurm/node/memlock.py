@@ -14,6 +14,7 @@ from hpslurm.finding import CONFIGURE, LOOK, P0, P1, Evidence, Finding, Rule, Su
 from hpslurm.policy import Policy
 from hpslurm.probe import Unknown
 from hpslurm.sources.host import Host
+from hpslurm.text import whole
 from hpslurm.values import dataclass
 
 KERNEL_DEFAULT = 8 << 20  # bytes; 64 KiB before Linux 5.16
@@ -32,8 +33,10 @@ def collect(host: Host) -> Facts:
     limits = f"/proc/{host.pid_of('slurmd') if host.in_hook else 'self'}/limits"
     for line in host.read(limits).splitlines():
         if line.startswith("Max locked memory"):
-            soft = line.split()[3]
-            return Facts(whose, float("inf") if soft == "unlimited" else int(soft))
+            soft = line.split()[3] if len(line.split()) > 3 else ""
+            number = float("inf") if soft == "unlimited" else whole(soft)
+            if number is not None:
+                return Facts(whose, number)
     raise Unknown(f"{limits} does not list locked memory")
 
 

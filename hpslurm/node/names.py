@@ -25,6 +25,7 @@ FIRST = Rule("name-first-unknown", P0, "The job's first node has no address", SE
 NOT_FOUND = 2  # getent: no such name
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _FIRST = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[(\d+)[^\]]*\]([A-Za-z0-9._-]*))?")
+_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F:.]*:[0-9a-fA-F:.]*(?:%\w+)?", re.ASCII)
 _SEE = Suggestion(LOOK, "see what the name service says", "srun -w {nodes} sh -c 'getent ahosts $(hostname)'")
 
 
@@ -66,7 +67,7 @@ def _addresses(host: Host, name: str) -> tuple[str, ...]:
     if output.status == NOT_FOUND:
         return ()
     found = {words[0] for line in output.out.splitlines() if (words := line.split())}
-    good = sorted(address for address in found if re.fullmatch(r"[0-9a-fA-F.:%a-z]+", address))
+    good = sorted(address for address in found if _ADDRESS.fullmatch(address))
     if output.status or not good:
         raise Unknown(f"getent ahosts {name} failed: {error_of(output)}")
     return tuple(good)

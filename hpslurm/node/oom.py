@@ -12,17 +12,18 @@ from collections.abc import Iterator
 
 from hpslurm.finding import CONFIGURE, LOOK, P1, Evidence, Finding, Rule, Suggestion
 from hpslurm.policy import Policy
+from hpslurm.probe import Unknown
 from hpslurm.sources import kmsg
 from hpslurm.sources.host import Host
-from hpslurm.text import clean
+from hpslurm.text import clean, whole
 from hpslurm.values import dataclass
 
 KILLED = Rule("oom-kill", P1, "The kernel killed a process for memory", "debugging-guide.md § 4")
 RECENT = 86400.0  # seconds
 SLACK = 5.0  # seconds; the kernel's clock drifts
-_KILLED = re.compile(r"(Memory cgroup out of memory|Out of memory)[^:]*: Killed process (\d+) \(([^)]{0,64})\)")
-_CGROUP = re.compile(r"oom-kill:constraint=(\w+).*?(?:task_memcg=([^,\s]*))?,task=[^,]*,pid=(\d+)")
-_JOB = re.compile(r"/job_(\d+)")
+_KILLED = re.compile(r"(Memory cgroup out of memory|Out of memory)[^:]*: Killed process (\d{1,10}) \(([^)]{0,64})\)")
+_CGROUP = re.compile(r"oom-kill:constraint=(\w+).*?(?:task_memcg=([^,\s]*))?,task=[^,]*,pid=(\d{1,10})")
+_JOB = re.compile(r"/job_(\d{1,12})")
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,22 @@ class Facts:
 def since(host: Host, log: kmsg.Log) -> float:
     """From when on a line counts: the job's start, else a day ago. A saved machine has its own now."""
     began = host.env.get("SLURM_JOB_START_TIME", "")
-    if began.isdigit() and len(began) < 12:
-        return float(began) - SLACK
+    start = whole(began)
+    if start is not None:
+        return start - SLACK
     return (log.booted + host.uptime() if host.root else time.time()) - RECENT
 
 
-def collect(host: Host) -> Facts:
+def read(host: Host) -> kmsg.Log:
+    """The kernel's log. Raises Unknown where it shows no record at all, OSError where we may not read it."""
     log = kmsg.read(host)
+    if not any(line.partition(b",")[0].isdigit() for line in log.raw):
+        raise Unknown(f"{kmsg.PATH} shows no record of the kernel")
+    return log
+
+
+def collect(host: Host) -> Facts:
+    log = read(host)
     jobs: dict[int, int | None] = {}
     kills = []
     for record in log.matching(b"oom-kill:", b"Killed process"):

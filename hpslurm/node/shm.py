@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from hpslurm.finding import CONFIGURE, LOOK, P0, P1, Evidence, Finding, Rule, Suggestion
 from hpslurm.policy import Policy
+from hpslurm.probe import Unknown
 from hpslurm.sources.host import Host
 from hpslurm.values import dataclass
 
@@ -38,11 +39,14 @@ class Facts:
 
 
 def collect(host: Host) -> Facts:
-    kind = ""
+    kind, lines = "", 0
     for line in host.read("/proc/self/mounts").splitlines():
         words = line.split()
+        lines += len(words) == 6
         if len(words) > 2 and words[1] == SHM:
             kind = words[2]  # the last mount on a path is the one in force
+    if not lines:
+        raise Unknown("/proc/self/mounts lists no mount")
     space = host.space(SHM)
     return Facts(kind, space.total, space.free)
 

@@ -13,6 +13,7 @@ from hpslurm.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Su
 from hpslurm.policy import Policy
 from hpslurm.probe import Unknown
 from hpslurm.sources.host import Host
+from hpslurm.text import whole
 from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 17"
@@ -36,9 +37,11 @@ def collect(host: Host) -> Facts:
     whose = "slurmd" if host.in_hook else "this process"
     limits = f"/proc/{host.pid_of('slurmd') if host.in_hook else 'self'}/limits"
     for line in host.read(limits).splitlines():
-        words = line.split()
-        if line.startswith("Max stack size") and len(words) > 3 and (words[3].isdigit() or words[3] == "unlimited"):
-            return Facts(whose, float("inf") if words[3] == "unlimited" else int(words[3]))
+        if line.startswith("Max stack size"):
+            soft = line.split()[3] if len(line.split()) > 3 else ""
+            number = float("inf") if soft == "unlimited" else whole(soft)
+            if number is not None:
+                return Facts(whose, number)
     raise Unknown(f"{limits} does not list the stack size")
 
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Mapping
 
 from hpslurm.probe import Unknown
-from hpslurm.text import clean
+from hpslurm.text import clean, whole
 from hpslurm.values import dataclass
 
 PAGE = 4096  # bytes; a sysfs attribute is never longer, and comes with one read
@@ -259,27 +259,28 @@ class Host:
         # the text of: df -B1 --output=target,size,avail,itotal,iavail
         for line in self.read("/commands/df.txt").splitlines():
             words = line.split()
-            if len(words) == 5 and words[0] == path and all(word.isdigit() for word in words[1:]):
+            if len(words) == 5 and words[0] == path and all(whole(word) is not None for word in words[1:]):
                 return Space(*(int(word) for word in words[1:]))
         raise Unknown(f"commands/df.txt has no line for {path}")
 
     def uptime(self) -> float:
         """Seconds since boot. Raises Unknown."""
         text = self.read("/proc/uptime")
-        try:
-            return float(text.split()[0])
-        except (ValueError, IndexError):
-            raise Unknown("/proc/uptime shows no number") from None
+        words = text.split(".", 1)
+        seconds = whole(words[0])
+        if seconds is None or len(words) < 2:
+            raise Unknown("/proc/uptime shows no number")
+        return float(seconds)
 
     def number(self, path: str) -> int | None:
         """The one whole number of a sysfs file, or None where it does not exist. Raises Unknown for other text."""
         text = self.word(path)
         if text is None:
             return None
-        try:
-            return int(text)
-        except ValueError:
-            raise Unknown(f"{path} holds no number but {clean(text, 40)!r}") from None
+        number = whole(text)
+        if number is None:
+            raise Unknown(f"{path} holds no number but {clean(text, 40)!r}")
+        return number
 
     # processes
 

@@ -1,0 +1,115 @@
+"""``hpslurm what-if``: recorded facts through another policy, before it is put in place."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable
+
+import click
+
+from hpslurm import policy as policies
+from hpslurm import records, render, replay
+from hpslurm.records import Record
+from hpslurm.replay import Change
+from hpslurm.text import clean
+
+TITLES = {
+    "gated": "would have been drained",
+    "spared": "would not have been drained",
+    "found": "would have been found as well",
+    "muted": "would have been muted",
+    "gone": "would not have been found",
+}
+
+
+def read(folder: str) -> tuple[list[Record], list[str]]:
+    """All records below a results folder, each once; and what could not be read."""
+    found, troubles = records.node_records(folder)
+    jobs = f"{folder}/jobs"
+    for job in sorted(os.listdir(jobs)) if os.path.isdir(jobs) else ():
+        more, worse = records.job_records(folder, job)
+        found += more
+        troubles += worse
+    once = {(one.node, one.hook, one.run.get("job"), one.run.get("time")): one for one in found}
+    return list(once.values()), troubles
+
+
+@click.command(
+    "what-if",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done, 1 no records or a policy that cannot be used, 2 wrong command line.",
+)
+@click.option(
+    "--policy",
+    "policy_path",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False),
+    help="The policy to try; owned by you or root, writable by nobody else.",
+)
+@click.option(
+    "--records",
+    "folder",
+    default=policies.Policy.results,
+    show_default=True,
+    type=click.Path(exists=True, file_okay=False),
+    help="A results folder: of one node, or the shared one.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines, one for each change.")
+def command(policy_path: str, folder: str, as_json: bool) -> int:
+    """What would another policy have found, drained and spared? Nothing is changed.
+
+    \b
+    Example:
+      hpslurm what-if --policy new-policy.toml --records /fsx/hpslurm
+    """
+    new = policies.load(policy_path)
+    for problem in new.problems:
+        click.echo(f"{render.label('WARN')} {clean(problem)}", err=True)
+    if new.hash == "default":
+        return 1
+    found, troubles = read(folder)
+    for trouble in troubles:
+        click.echo(f"{render.label('WARN')} {trouble}", err=True)
+    if not found:
+        click.echo(f"{folder} holds no records: folders jobs/ or nodes/ with files *.jsonl wanted", err=True)
+        return 1
+    outcome = replay.replay(found, new)
+    for trouble in outcome.troubles:
+        click.echo(f"{render.label('WARN')} not judged again: {trouble}", err=True)
+    if as_json:
+        for change in outcome.changes:
+            if change.what != "kept":
+                print(records.encode({"schema": records.SCHEMA, "type": "change", **vars_of(change)}))
+    else:
+        click.echo("\n".join(text(outcome)))
+    sys.stdout.flush()
+    return 0
+
+
+def vars_of(change: Change) -> dict[str, object]:
+    from hpslurm.values import asdict
+
+    plain: dict[str, object] = asdict(change)
+    return plain
+
+
+def text(outcome: replay.Replay) -> list[str]:
+    """One line for each rule and kind of change, nodes folded, the first time given."""
+    lines = []
+    for what, title in TITLES.items():
+        changes = [one for one in outcome.changes if one.what == what]
+        for rule in sorted({one.rule for one in changes}):
+            lines.append(_line(title, rule, [one for one in changes if one.rule == rule]))
+    nodes = {one.node for one in outcome.changes if one.what == "gated"}
+    kept = sum(one.what == "kept" for one in outcome.changes)
+    last = f"{outcome.records} records judged again, {kept} findings as before, {len(nodes)} nodes drained"
+    return [*lines, last + ("" if lines else ": nothing changes")]
+
+
+def _line(title: str, rule: str, changes: Iterable[Change]) -> str:
+    changes = list(changes)
+    nodes = render.fold_nodes(sorted({one.node for one in changes}))
+    first = time.strftime("%Y-%m-%d %H:%M", time.localtime(changes[0].time))
+    return f"{title}: {rule}  {nodes}  ({len(changes)} times, first {first}: {clean(changes[0].detail, 120)})"
