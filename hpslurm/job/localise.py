@@ -35,15 +35,16 @@ HUNG = "hung"
 FAILED = "failed"
 WRONG = "wrong data"
 
-# Between these bounds the scatter of the pairs decides (share of the median). Independent public runs agree
-# within 1 percent; a site with more than 3 percent would hide what we look for.
-FEW_PAIRS = 6
-LEAST_SCATTER, MOST_SCATTER = 0.008, 0.03
-WEAK, STRONG = 2.5, 5.0  # scatters below the median: perhaps noise, surely not noise
-LEAST_WEAK, LEAST_STRONG = 0.05, 0.1  # share below the median that is not worth a hunt
-# Weights of slow runs. One that was never fast is named by two strong runs or three weak ones; one that was fast
-# too by two strong or five weak ones: noise makes one run in 25 weak and one in 3,000 strong.
-WEAK_WEIGHT, STRONG_WEIGHT, PROOF = 1.0, 1.5, 3.0
+# The line between fast and slow follows from the faster half of the pairs, which faults do not reach as long as
+# they touch less than half. Scatter is twice the way from its middle to its end, as a share, kept between these
+# bounds: independent public runs agree within 1 percent; more than 4 would hide what we look for. Few pairs tell
+# little about the scatter, so the upper bound counts like so many pairs more.
+LEAST_SCATTER, MOST_SCATTER, PRIOR_PAIRS = 0.008, 0.037, 16
+WEAK, STRONG = 2.5, 4.6  # scatters below normal: perhaps noise, surely not noise
+LEAST_WEAK, LEAST_STRONG = 0.05, 0.1  # share below normal that is not worth a hunt
+# Weights of slow runs. One that was never fast is named by two strong runs or four weak ones; one that was fast
+# too by two strong or seven weak ones: noise makes one run in 30 weak and one in 4,000 strong.
+WEAK_WEIGHT, STRONG_WEIGHT, PROOF = 0.75, 1.5, 3.0
 STRONG_AT_TIMES, PROOF_AT_TIMES = 2.5, 5.0
 CONFIRM = 3  # times that two halves, or one rail, are compared at most
 CONTROLS = 3  # good nodes that run alone beside the accused
@@ -60,8 +61,8 @@ class Options:
 
     sweeps: int = 1
     acquit: int = 1
-    retest_rounds: int = 4
-    path_rounds: int = 3
+    retest_rounds: int = 6
+    path_rounds: int = 4
     rails: int = 0  # GPUs of a node; 0: rails are not looked at
     rail_passes: int = 1
     alone: bool = True
@@ -127,7 +128,7 @@ class Named:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the results say so far. ``normal`` is the median pair in GB/s, ``line`` what counts as slow."""
+    """What the results say so far. ``normal`` is the upper quartile of the pairs, ``line`` what counts as slow: GB/s."""
 
     named: tuple[Named, ...]
     undecided: tuple[str, ...]
@@ -198,9 +199,10 @@ class _View:
     def _draw_lines(self, rates: list[float]) -> None:
         if not rates:
             return
-        few = len(rates) < FEW_PAIRS  # one slow pair of two would be half of the median
-        self.normal = max(rates) if few else statistics.median(rates)
-        away = self.normal if few else 1.4826 * statistics.median(abs(rate - self.normal) for rate in rates)
+        faster = sorted(rates, reverse=True)[: (len(rates) + 1) // 2]
+        self.normal = statistics.median(faster)
+        away = 2 * (self.normal - faster[-1])
+        away = (away * len(rates) + MOST_SCATTER * self.normal * PRIOR_PAIRS) / (len(rates) + PRIOR_PAIRS)
         scatter = min(max(away, LEAST_SCATTER * self.normal), MOST_SCATTER * self.normal)
         self.weak = self.normal - max(WEAK * scatter, LEAST_WEAK * self.normal)
         self.strong = self.normal - max(STRONG * scatter, LEAST_STRONG * self.normal)
