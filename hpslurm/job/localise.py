@@ -35,17 +35,19 @@ HUNG = "hung"
 FAILED = "failed"
 WRONG = "wrong data"
 
-# The line between fast and slow follows from the faster half of the pairs, which faults do not reach as long as
-# they touch less than half. Scatter is twice the way from its middle to its end, as a share, kept between these
-# bounds: independent public runs agree within 1 percent; more than 4 would hide what we look for. Few pairs tell
-# little about the scatter, so the upper bound counts like so many pairs more.
-LEAST_SCATTER, MOST_SCATTER, PRIOR_PAIRS = 0.008, 0.037, 16
-WEAK, STRONG = 2.5, 4.6  # scatters below normal: perhaps noise, surely not noise
-LEAST_WEAK, LEAST_STRONG = 0.05, 0.1  # share below normal that is not worth a hunt
-# Weights of slow runs. One that was never fast is named by two strong runs or four weak ones; one that was fast
-# too by two strong or seven weak ones: noise makes one run in 30 weak and one in 4,000 strong.
-WEAK_WEIGHT, STRONG_WEIGHT, PROOF = 0.75, 1.5, 3.0
-STRONG_AT_TIMES, PROOF_AT_TIMES = 2.5, 5.0
+# The lines between fast and slow follow from the faster half of the pairs, which faults do not reach as long as
+# they touch less than half. Noise only slows, so scatter is taken from the way between the fastest tenth and the
+# middle, and kept between these shares: independent public runs agree within 1 percent; more than 4 would hide what
+# we look for. Few pairs tell little about scatter, so the upper bound counts like so many pairs more.
+LEAST_SCATTER, MOST_SCATTER, PRIOR_PAIRS = 0.008, 0.037, 32
+TENTH_TO_MIDDLE = 1.35  # scatters in that way, so that 2.5 scatters hold 96 percent of half-normal noise
+WEAK, STRONG, SURE = 2.5, 4.6, 6.0  # scatters below normal: perhaps noise, hardly noise, not noise
+LEAST_WEAK, LEAST_STRONG, LEAST_SURE = 0.05, 0.1, 0.13  # share below normal that is not worth a hunt
+# Weights of slow runs. A fault that is always there slows every run alike, so all runs of a node weigh what its
+# fastest one does: two sure ones name it, three strong ones or four weak ones.
+WEAK_WEIGHT, STRONG_WEIGHT, SURE_WEIGHT, PROOF = 0.75, 1.0, 1.5, 3.0
+# One that was fast, too, is named by two sure runs, four strong ones or nine weak ones.
+AT_TIMES_WEIGHTS, PROOF_AT_TIMES = {WEAK_WEIGHT: 0.6, STRONG_WEIGHT: 1.4, SURE_WEIGHT: 2.5}, 5.0
 CONFIRM = 3  # times that two halves, or one rail, are compared at most
 CONTROLS = 3  # good nodes that run alone beside the accused
 MOST_INSIDE = 8  # accused nodes that are looked into, alone and by rail
@@ -128,7 +130,7 @@ class Named:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the results say so far. ``normal`` is the upper quartile of the pairs, ``line`` what counts as slow: GB/s."""
+    """What the results say so far. In GB/s: ``normal``, the upper quartile of the pairs; ``line``, slow is below."""
 
     named: tuple[Named, ...]
     undecided: tuple[str, ...]
@@ -182,7 +184,7 @@ class _View:
         self.inside = [one for one in every if one.run.kind == ALONE]
         self.rails = [one for one in every if one.run.kind == RAIL]
         self.groups = [one for one in every if one.run.kind == GROUP]
-        self.normal = self.weak = self.strong = 0.0
+        self.normal = self.weak = self.strong = self.sure = 0.0
         self._draw_lines([one.value for one in pairs if one.run.kind == PAIR and one.status == OK])
         self.seen = [self._weigh(one) for one in pairs]
         self.of: dict[str, list[_Seen]] = {node: [] for node in state.nodes}
@@ -199,26 +201,26 @@ class _View:
     def _draw_lines(self, rates: list[float]) -> None:
         if not rates:
             return
-        faster = sorted(rates, reverse=True)[: (len(rates) + 1) // 2]
+        ordered = sorted(rates, reverse=True)
+        faster = ordered[: (len(rates) + 1) // 2]
         self.normal = statistics.median(faster)
-        away = 2 * (self.normal - faster[-1])
+        away = (ordered[len(rates) // 10] - faster[-1]) * TENTH_TO_MIDDLE
         away = (away * len(rates) + MOST_SCATTER * self.normal * PRIOR_PAIRS) / (len(rates) + PRIOR_PAIRS)
         scatter = min(max(away, LEAST_SCATTER * self.normal), MOST_SCATTER * self.normal)
         self.weak = self.normal - max(WEAK * scatter, LEAST_WEAK * self.normal)
         self.strong = self.normal - max(STRONG * scatter, LEAST_STRONG * self.normal)
+        self.sure = self.normal - max(SURE * scatter, LEAST_SURE * self.normal)
 
     @property
-    def shares(self) -> tuple[float, float]:
-        """The weak and the strong line as shares of normal."""
-        return (self.weak / self.normal, self.strong / self.normal) if self.normal else (0.9, 0.85)
+    def shares(self) -> tuple[float, float, float]:
+        """The weak, the strong and the sure line as shares of normal."""
+        if not self.normal:
+            return 0.9, 0.85, 0.8
+        return self.weak / self.normal, self.strong / self.normal, self.sure / self.normal
 
     def _weigh(self, one: Result) -> _Seen:
         blocks = sorted({self.block(node) for node in one.run.nodes})
-        weight = 0.0
-        if one.status != OK or one.value < self.strong:
-            weight = STRONG_WEIGHT
-        elif one.value < self.weak:
-            weight = WEAK_WEIGHT
+        weight = SURE_WEIGHT if one.status != OK else _weight(one.value, self.weak, self.strong, self.sure)
         return _Seen(one, frozenset(one.run.nodes), tuple(blocks) if len(blocks) == 2 else (), weight)
 
     def block(self, node: str) -> str:
@@ -259,17 +261,20 @@ class _View:
             # a partner that was never fast may itself be the reason
             slow = [one for one in slow if one.partner(node) in self.fast]
             how = self._how(slow, steady=node not in self.fast)
-            if how and self._apart(node, slow):
+            if how and self._apart(node, slow, how):
                 yield _total(slow), node, how
         for blocks, slow in by_blocks.items():
             pairs = {one.pair for one in slow}
-            steady = not any(one.blocks == blocks and not one.weight for pair in pairs for one in self._between(pair))
+            steady = not any(not one.weight for one in self._between(min(pairs, key=lambda pair: sorted(pair))))
+            if not steady:  # first it must be sure that it is not the nodes
+                slow = [one for one in slow if all(self.acquitted(node) for node in one.pair)]
+                pairs = {one.pair for one in slow}
             how = self._how(slow, steady=steady)
             if how and len(pairs) > 1 and not frozenset.intersection(*pairs):  # not one node in all of them
                 yield _total(slow), blocks, how
         for pair, slow in by_pair.items():
             runs = sum(one.pair == pair for one in self.of[min(pair)])
-            if len(slow) == runs > 1 and _total(slow) >= PROOF and all(self.acquitted(node) for node in pair):
+            if len(slow) == runs > 1 and _steady(slow) >= PROOF and all(self.acquitted(node) for node in pair):
                 yield _total(slow), pair, SLOW
 
     def _between(self, pair: frozenset[str]) -> list[_Seen]:
@@ -282,21 +287,19 @@ class _View:
 
     def _how(self, slow: list[_Seen], *, steady: bool) -> str:
         """How those runs name somebody who was never fast (steady) or was fast too; empty: they do not."""
-        if steady and _total(slow) >= PROOF:
-            return SLOW
-        if self.options.at_times and not steady:
-            weight = sum(STRONG_AT_TIMES if one.weight == STRONG_WEIGHT else WEAK_WEIGHT for one in slow)
-            if weight >= PROOF_AT_TIMES:
-                return AT_TIMES
+        if steady:
+            return SLOW if _steady(slow) >= PROOF else ""
+        if self.options.at_times and sum(AT_TIMES_WEIGHTS[one.weight] for one in slow) >= PROOF_AT_TIMES:
+            return AT_TIMES
         return ""
 
-    def _apart(self, node: str, slow: list[_Seen]) -> bool:
-        """Several partners, and not all beyond one path: a partner of the own block, or of two blocks."""
+    def _apart(self, node: str, slow: list[_Seen], how: str) -> bool:
+        """Several partners, and not all beyond one path: one of the own block, or (if it is never fast) of two."""
         partners = {one.partner(node) for one in slow}
-        if len(partners) < 2:
-            return False
         blocks = {self.block(partner) for partner in partners}
-        return not self.state.blocks or self.block(node) in blocks or len(blocks) > 1
+        if len(partners) < 2 or not self.state.blocks:
+            return len(partners) > 1
+        return self.block(node) in blocks or (len(blocks) > 1 and how == SLOW)
 
     # who is still in doubt
 
@@ -314,7 +317,7 @@ class _View:
     def _is_suspect(self, node: str) -> bool:
         if node not in self.fast:
             return bool(self.of[node])
-        strong = any(one.weight == STRONG_WEIGHT for one in self.against.get(node, ()))
+        strong = any(one.weight >= STRONG_WEIGHT for one in self.against.get(node, ()))
         return strong and not self.acquitted(node)
 
     def trusted(self) -> list[str]:
@@ -324,7 +327,7 @@ class _View:
             for node in self.state.nodes
             if node in self.fast
             and node not in self.nodes
-            and not any(one.weight == STRONG_WEIGHT for one in self.against.get(node, ()))
+            and not any(one.weight >= STRONG_WEIGHT for one in self.against.get(node, ()))
         ]
 
     def count(self, kind: str) -> int:
@@ -334,6 +337,17 @@ class _View:
 
 def _total(slow: Iterable[_Seen]) -> float:
     return sum(one.weight for one in slow)
+
+
+def _steady(slow: Sequence[_Seen]) -> float:
+    """Slow runs of something that is never fast, weighed as the fastest of them."""
+    return len(slow) * min((one.weight for one in slow), default=0.0)
+
+
+def _weight(value: float, weak: float, strong: float, sure: float) -> float:
+    if value >= weak:
+        return 0.0
+    return WEAK_WEIGHT if value >= strong else STRONG_WEIGHT if value >= sure else SURE_WEIGHT
 
 
 def _dice(state: State) -> random.Random:
@@ -424,8 +438,14 @@ def _retest(state: State, view: _View) -> list[Run]:
     # those without a partner of their own may clear each other
     met = {one.pair for one in view.seen}
     waiting.sort(key=view.block)
-    runs += [Run(RETEST, pair) for pair in _new_pairs(waiting, met) if frozenset(pair) not in met]
-    return runs
+    pairs = _new_pairs(waiting, met)
+    again = state.options.at_times
+    return runs + [Run(RETEST, pair) for pair in pairs if frozenset(pair) not in met or (again and _home(view, pair))]
+
+
+def _home(view: _View, pair: tuple[str, str]) -> bool:
+    """Both of one block, and each was fast before: together they can clear each other."""
+    return view.block(pair[0]) == view.block(pair[1]) and set(pair) <= view.fast
 
 
 def _best_partner(node: str, free: Iterable[str], view: _View, homes: set[str]) -> str | None:
@@ -458,16 +478,16 @@ def _path(state: State, view: _View) -> list[Run]:
     busy: set[str] = set(view.nodes)
     for pair in dict.fromkeys(one.pair for one in view.unexplained):
         results = [one for one in view.of[min(pair)] if one.pair == pair]
-        sure = _total(results) >= PROOF and (not results[0].blocks or len({one.pair for one in view.slow}) < 2)
-        if pair <= view.fast and not pair & busy and all(one.weight for one in results) and not sure:
-            if _total(results) < PROOF:
-                runs.append(Run(PATH, results[0].result.run.nodes))
-                busy |= pair
-            blocks = results[0].blocks
-            other = _another_pair(view, blocks, busy) if blocks else None
-            if other is not None:  # is it these two nodes, or all that lies between their blocks?
-                runs.append(Run(PATH, other))
-                busy |= set(other)
+        if not pair <= view.fast or pair & busy or not all(one.weight for one in results):
+            continue
+        if _steady(results) >= PROOF:
+            continue
+        runs.append(Run(PATH, results[0].result.run.nodes))
+        busy |= pair
+        other = _another_pair(view, results[0].blocks, busy) if results[0].blocks else None
+        if other is not None:  # is it these two nodes, or all that lies between their blocks?
+            runs.append(Run(PATH, other))
+            busy |= set(other)
     return runs
 
 
@@ -545,15 +565,18 @@ def _strong_rails(weights: Mapping[int, float]) -> int:
     return sum(weight >= STRONG_WEIGHT for weight in weights.values())
 
 
-def _rail_lines(view: _View, done: list[Result]) -> tuple[float, float]:
-    """Weak and strong line for rails: the same shares below the fastest few as for pairs."""
+def _rail_lines(view: _View, done: list[Result]) -> tuple[float, float, float]:
+    """The lines for rails: the same shares below the faster half of them as for pairs."""
     best = sorted((one.value for one in done), reverse=True)[: max(1, len(done) // 2)]
     usual = statistics.median(best or [0.0])
-    return usual * view.shares[0], usual * view.shares[1]
+    weak, strong, sure = view.shares
+    return usual * weak, usual * strong, usual * sure
 
 
-def _rail_weight(results: Iterable[Result], line: tuple[float, float]) -> float:
-    return sum(STRONG_WEIGHT if one.value < line[1] else WEAK_WEIGHT for one in results if one.value < line[0])
+def _rail_weight(results: Sequence[Result], lines: tuple[float, float, float]) -> float:
+    """Steady while all runs are slow; else what the slow ones weigh together."""
+    weights = [_weight(one.value, *lines) for one in results]
+    return len(weights) * min(weights) if weights and min(weights) else sum(weights)
 
 
 def slow_rails(view: _View, node: str) -> list[int]:
@@ -622,12 +645,8 @@ def _halving(state: State, view: _View) -> tuple[list[str], bool]:
 
 def _slower(view: _View, one: float, two: float) -> tuple[float, float]:
     """The weight against each of two halves."""
-    weak, strong = view.shares
-
-    def against(rate: float, other: float) -> float:
-        return STRONG_WEIGHT if rate < other * strong else WEAK_WEIGHT if rate < other * weak else 0.0
-
-    return against(one, two), against(two, one)
+    weak, strong, sure = view.shares
+    return _weight(one, weak * two, strong * two, sure * two), _weight(two, weak * one, strong * one, sure * one)
 
 
 # the verdict
@@ -641,7 +660,7 @@ def verdict(state: State) -> Verdict:
     if len(view.groups) > 2:
         named += _named_group(state, view)
     once = {
-        tuple(sorted(one.pair)) for one in view.unexplained if one.weight == STRONG_WEIGHT and one.pair <= view.fast
+        tuple(sorted(one.pair)) for one in view.unexplained if one.weight >= STRONG_WEIGHT and one.pair <= view.fast
     }
     return Verdict(
         tuple(named),
