@@ -299,7 +299,9 @@ class _View:
         blocks = {self.block(partner) for partner in partners}
         if len(partners) < 2 or not self.state.blocks:
             return len(partners) > 1
-        return self.block(node) in blocks or (len(blocks) > 1 and how == SLOW)
+        if how == SLOW:
+            return self.block(node) in blocks or len(blocks) > 1
+        return any(not one.blocks and one.weight >= STRONG_WEIGHT for one in slow)
 
     # who is still in doubt
 
@@ -427,25 +429,33 @@ def _retest(state: State, view: _View) -> list[Run]:
     dice.shuffle(partners)
     free = dict.fromkeys(partners)
     homes = {view.block(node) for node in partners}
-    runs, waiting = [], []
+    met = {one.pair for one in view.seen}
+    again = state.options.at_times
+    # where a block has nobody to trust, its suspects may clear each other: no path between blocks is in the way
+    lonely = [node for node in suspects if state.blocks and view.block(node) not in homes]
+    runs = [Run(RETEST, pair) for pair in _at_home(view, lonely, met, again)]
+    busy = {node for run in runs for node in run.nodes}
+    waiting = []
     for node in suspects:
+        if node in busy:
+            continue
         partner = _best_partner(node, free, view, homes)
         if partner is None:
             waiting.append(node)
         else:
             del free[partner]
             runs.append(Run(RETEST, (node, partner)))
-    # those without a partner of their own may clear each other
-    met = {one.pair for one in view.seen}
-    waiting.sort(key=view.block)
-    pairs = _new_pairs(waiting, met)
-    again = state.options.at_times
-    return runs + [Run(RETEST, pair) for pair in pairs if frozenset(pair) not in met or (again and _home(view, pair))]
+    pairs = _at_home(view, waiting, met, again) if state.blocks else _new_pairs(waiting, met)
+    return runs + [Run(RETEST, pair) for pair in pairs if again or frozenset(pair) not in met]
 
 
-def _home(view: _View, pair: tuple[str, str]) -> bool:
-    """Both of one block, and each was fast before: together they can clear each other."""
-    return view.block(pair[0]) == view.block(pair[1]) and set(pair) <= view.fast
+def _at_home(view: _View, nodes: list[str], met: set[frozenset[str]], again: bool) -> list[tuple[str, str]]:
+    """Pairs inside blocks; ``again``: also of nodes that have met."""
+    of: dict[str, list[str]] = {}
+    for node in nodes:
+        of.setdefault(view.block(node), []).append(node)
+    pairs = [pair for members in of.values() for pair in _new_pairs(members, met)]
+    return [pair for pair in pairs if again or frozenset(pair) not in met]
 
 
 def _best_partner(node: str, free: Iterable[str], view: _View, homes: set[str]) -> str | None:
@@ -576,7 +586,8 @@ def _rail_lines(view: _View, done: list[Result]) -> tuple[float, float, float]:
 def _rail_weight(results: Sequence[Result], lines: tuple[float, float, float]) -> float:
     """Steady while all runs are slow; else what the slow ones weigh together."""
     weights = [_weight(one.value, *lines) for one in results]
-    return len(weights) * min(weights) if weights and min(weights) else sum(weights)
+    least = min(weights, default=0.0)
+    return len(weights) * least if least else sum(weights)
 
 
 def slow_rails(view: _View, node: str) -> list[int]:
