@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 
 from hpslurm.job import localise
 from hpslurm.job.localise import Options, Result, Run, State, Verdict
+from hpslurm.values import dataclass
 
 NODE, PATH, RAIL = "node", "path", "rail"
 SIGMA = 0.05  # one-sided noise: every run is slower by the absolute value of a normal with this deviation

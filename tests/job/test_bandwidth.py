@@ -1,7 +1,6 @@
 """Verdicts over whole outputs; the figures of p5.48xlarge are those of the table."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from hpslurm.job import bandwidth, baseline
 from hpslurm.job import nccl_tests_output as reading
 from hpslurm.job.bandwidth import Facts, Own
 from hpslurm.policy import Mute, Policy
+from hpslurm.values import replace
 from tests.fake import nccl_tests as fake
 
 GIB = 1 << 30
