@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import click
 
-from hpslurm.job import bandwidth
+from hpslurm import render
+from hpslurm.finding import Finding
+from hpslurm.job import bandwidth, localise
 from hpslurm.job.bandwidth import ABOVE, BELOW, FAR_BELOW, GOOD, Size, Verdict, size_name
+from hpslurm.job.localise import Named, Result, State
 from hpslurm.job.nccl_tests_output import Output
 from hpslurm.text import clean
 
@@ -77,3 +83,207 @@ def last_line(verdict: Verdict) -> str:
     why = f"{compared} of {len(verdict.sizes)} sizes compared with a floor"
     above = " (see above)" if verdict.counted and ABOVE not in {one.rule for one in verdict.counted} else ""
     return f"Verdict: {word}; {why}{above}"
+
+
+# the search
+
+
+def ranking(state: State) -> list[tuple[str, float, int]]:
+    """Nodes by their best rate with a partner, slowest first: name, GB/s, runs."""
+    rates: dict[str, list[float]] = {node: [] for node in state.nodes}
+    for one in pairs_of(state):
+        for node in one.run.nodes:
+            rates[node].append(one.value)
+    return sorted(((node, max(found), len(found)) for node, found in rates.items() if found), key=lambda row: row[1])
+
+
+def pairs_of(state: State) -> list[Result]:
+    kinds = (localise.PAIR, localise.RETEST, localise.PATH)
+    return [one for results in state.rounds for one in results if one.run.kind in kinds]
+
+
+def ranking_lines(state: State, verdict: localise.Verdict, most: int = 10) -> list[str]:
+    """The slowest nodes by their best run, with a bar; the mark is the line below which a run is slow."""
+    rows = ranking(state)
+    if not rows or not verdict.normal:
+        return []
+    top = max(rate for _, rate, _ in rows) or 1.0
+    width = max(len(node) for node, _, _ in rows[:most])
+    lines = [f"slowest nodes by their best run (normal {verdict.normal:.1f} GB/s, slow below {verdict.line:.1f}):"]
+    for node, rate, runs in rows[:most]:
+        one = Size(0, rate, GOOD, fail=verdict.line)
+        lines.append(f"  {clean(node):<{width}} {rate:8.1f}  {runs:2} runs  {bar(one, top)}")
+    return lines
+
+
+# one page of HTML
+
+
+def page(verdict: Verdict, output: Output) -> str:
+    """The size curve against floor and ceiling, the table and the findings."""
+    findings = [_finding(one) for one in verdict.findings]
+    return _render(
+        title=heading(verdict, output),
+        verdict=verdict.words,
+        curve=curve(verdict.sizes),
+        sizes=[
+            {
+                "name": size_name(one.size),
+                "busbw": _number(one.busbw),
+                "expected": _number(one.expected),
+                "warn": _number(one.warn),
+                "fail": _number(one.fail),
+                "ceiling": _number(one.ceiling),
+                "share": f"{100 * one.ratio:.0f} %" if one.ratio is not None else "-",
+                "outcome": one.outcome,
+            }
+            for one in verdict.sizes
+        ],
+        sources=list(dict.fromkeys(one.source for one in verdict.sizes if one.source)),
+        findings=findings,
+    )
+
+
+def search_page(state: State, verdict: localise.Verdict, instance: str, findings: Iterable[Finding] = ()) -> str:
+    """The heat map of pairs and the ranking of nodes."""
+    named = {node: one for one in verdict.named for node in one.nodes}
+    rows = ranking(state)
+    top = max((rate for _, rate, _ in rows), default=1.0) or 1.0
+    kinds = ", ".join(_named_words(one) for one in verdict.named) or "no node, path or rail is slow"
+    return _render(
+        title=f"Search for the slow node: {len(state.nodes)} nodes"
+        + (f" of {clean(instance, 40)}" if instance else ""),
+        verdict=kinds,
+        heat=heat(state, verdict),
+        ranks=[
+            {
+                "name": node,
+                "rate": f"{rate:.1f}",
+                "runs": runs,
+                "width": round(300 * rate / top),
+                "named": node in named,
+            }
+            for node, rate, runs in rows[:MOST_RANKED]
+        ],
+        left_out=max(0, len(rows) - MOST_RANKED),
+        line=round(300 * verdict.line / top),
+        normal=f"{verdict.normal:.1f}",
+        slow_below=f"{verdict.line:.1f}",
+        findings=[_finding(one) for one in findings],
+    )
+
+
+MOST_RANKED = 64  # rows; the fast ones are of no interest
+MOST_CELLS = 64  # nodes in the heat map: the named ones, their partners, and the slowest
+PLOT = (640, 280)  # pixels of the curve, inside its margins
+
+
+def curve(sizes: Sequence[Size]) -> dict[str, Any] | None:
+    """Points of the lines in pixels, and the marks of both axes; None with nothing to draw."""
+    if not sizes:
+        return None
+    wide, high = PLOT
+    top = max([one.busbw for one in sizes] + [value for one in sizes for value in (one.expected, one.ceiling) if value])
+    top = top * 1.05 or 1.0
+
+    def x(place: int) -> float:
+        return round(wide * (place + 0.5) / len(sizes), 1)
+
+    def y(rate: float) -> float:
+        return round(high * (1 - rate / top), 1)
+
+    def line(values: list[float | None]) -> str:
+        return " ".join(f"{x(place)},{y(value)}" for place, value in enumerate(values) if value is not None)
+
+    step = _round_step(top / 5)
+    return {
+        "wide": wide,
+        "high": high,
+        "busbw": line([one.busbw for one in sizes]),
+        "expected": line([one.expected for one in sizes]),
+        "warn": line([one.warn for one in sizes]),
+        "fail": line([one.fail for one in sizes]),
+        "ceiling": line([one.ceiling for one in sizes]),
+        "points": [
+            {
+                "x": x(i),
+                "y": y(one.busbw),
+                "name": size_name(one.size),
+                "rate": f"{one.busbw:.1f}",
+                "bad": one.outcome != GOOD,
+            }
+            for i, one in enumerate(sizes)
+        ],
+        "every": max(1, (len(sizes) + 11) // 12),
+        "marks": [{"y": y(step * i), "text": f"{step * i:g}"} for i in range(int(top / step) + 1)],
+    }
+
+
+def _round_step(step: float) -> float:
+    """1, 2 or 5 times a power of ten, not below the step."""
+    power = 10.0 ** len(str(int(step))) / 10 if step >= 1 else 0.1
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= step)
+
+
+def heat(state: State, verdict: localise.Verdict) -> dict[str, Any]:
+    """Cells of the pair matrix: for each pair the median of its runs, as a share of normal."""
+    seen: dict[frozenset[str], list[float]] = {}
+    for one in pairs_of(state):
+        seen.setdefault(frozenset(one.run.nodes), []).append(one.value)
+    named = [node for one in verdict.named for node in one.nodes]
+    partners = [node for pair in seen for node in sorted(pair) if pair & set(named)]
+    slowest = [node for node, _, _ in ranking(state)]
+    shown = list(dict.fromkeys([*named, *partners, *slowest]))[:MOST_CELLS]
+    nodes = [node for node in state.nodes if node in set(shown)]
+    place = {node: i for i, node in enumerate(nodes)}
+    cells = []
+    for pair, rates in seen.items():
+        if not all(node in place for node in pair):
+            continue
+        first, second = sorted(pair, key=lambda node: place[node])
+        share = statistics.median(rates) / verdict.normal if verdict.normal else 0.0
+        text = f"{first} and {second}: {statistics.median(rates):.1f} GB/s, {100 * share:.0f} %, {len(rates)} runs"
+        for row, column in ((place[first], place[second]), (place[second], place[first])):
+            cells.append({"row": row, "column": column, "colour": _colour(share), "text": text})
+    return {
+        "nodes": [{"name": node, "named": node in named} for node in nodes],
+        "cells": cells,
+        "size": 18 if len(nodes) <= 32 else 11,
+        "left_out": len(state.nodes) - len(nodes),
+        "scale": [{"colour": _colour(share / 100), "text": f"{share} %"} for share in (50, 60, 70, 80, 90, 100)],
+    }
+
+
+def _colour(share: float) -> str:
+    """From dark red (half of normal and less) through yellow to green (normal)."""
+    place = min(1.0, max(0.0, (share - 0.5) / 0.5))
+    return f"hsl({round(120 * place)}, 70%, {round(38 + 12 * place)}%)"
+
+
+def _named_words(one: Named) -> str:
+    who = " and ".join(one.blocks) if one.blocks else render.fold_nodes(one.nodes)
+    rail = f" GPU {one.rail}" if one.rail is not None else ""
+    return f"{one.kind} {who}{rail}: {one.how}, {100 * one.share:.0f} % of normal"
+
+
+def _finding(one: Finding) -> dict[str, Any]:
+    return {
+        "priority": one.rule.priority,
+        "id": one.rule.id,
+        "title": one.rule.title,
+        "subject": one.subject,
+        "detail": clean(one.detail),
+        "reference": one.rule.reference,
+        "evidence": [f"{clean(item.source)}: {clean(item.text)}" for item in one.evidence[:20]],
+        "muted": clean(one.muted),
+    }
+
+
+def _render(**values: Any) -> str:
+    from jinja2 import Environment
+
+    with open(os.path.join(os.path.dirname(__file__), "bandwidth_page.html"), encoding="utf-8") as file:
+        template = file.read()
+    # everything is escaped: host names and lines of logs are foreign
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(template).render(**values)

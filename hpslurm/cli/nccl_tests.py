@@ -6,33 +6,46 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import click
 
 from hpslurm import bandwidth_view as view
 from hpslurm import policy as policies
 from hpslurm import records, render
-from hpslurm.job import bandwidth, baseline
+from hpslurm.finding import Finding
+from hpslurm.job import bandwidth, baseline, localise, localise_report
 from hpslurm.job import nccl_tests_output as reading
+from hpslurm.job import nccl_tests_steps as steps
 from hpslurm.job.bandwidth import Facts, Verdict
+from hpslurm.job.localise import Result, Run, State
 from hpslurm.node import instance
 from hpslurm.policy import Policy
 from hpslurm.probe import Unknown
+from hpslurm.sources import launch
 from hpslurm.sources.host import Host
 from hpslurm.text import clean
 from hpslurm.values import replace
 
 LARGEST = 256 << 20  # bytes of one file
+PRODUCT = "/sys/devices/virtual/dmi/id/product_name"
 HELP = {"help_option_names": ["-h", "--help"]}
 EXIT_CODES = "Exit codes: 0 judged fine (P1 between warn and fail), 1 could not run or judge, 2 wrong command line, "
 EXIT_CODES += "3 below the floor or wrong data, 130 interrupted."
+SEARCH_FILE = "find-slow.jsonl"
 
 
 def fail(text: str) -> click.ClickException:
     """An error of ours: exit 1."""
     return click.ClickException(text)
+
+
+def warn(text: str) -> None:
+    click.echo(f"{render.label('WARN')} {text}", err=True)
 
 
 def read_file(path: str) -> str:
@@ -142,17 +155,473 @@ def pick_table(output: reading.Output, number: int | None) -> None:
     output.tables[:] = [output.tables[number - 1]]
 
 
+# running
+
+
+class Progress:
+    """One line on a terminal that is written over; nothing where nobody looks."""
+
+    def __init__(self) -> None:
+        self.on = sys.stderr.isatty()
+        self.width = 0
+
+    def say(self, text: str) -> None:
+        if self.on:
+            text = clean(text, render.terminal_width() - 1)
+            sys.stderr.write("\r" + text.ljust(self.width))
+            sys.stderr.flush()
+            self.width = len(text)
+
+    def done(self) -> None:
+        if self.on and self.width:
+            sys.stderr.write("\r" + " " * self.width + "\r")
+            sys.stderr.flush()
+            self.width = 0
+
+
+class Told:
+    """What one step has printed so far, and how it ended; its lines are kept in a file, too."""
+
+    def __init__(self, step: launch.Step, folder: str) -> None:
+        self.step = step
+        self.reader = reading.Reader(step.name)
+        self.end: launch.End | None = None
+        self.row: reading.Row | None = None
+        self.said: list[str] = []
+        self.file = open(os.path.join(folder, f"{step.name}.out"), "w", encoding="utf-8") if folder else None
+
+    def take(self, event: launch.Line | launch.End) -> None:
+        if isinstance(event, launch.End):
+            self.end = event
+            if self.file:
+                self.file.close()
+            return
+        if self.file:
+            self.file.write(f"{event.text}\n")
+        if len(self.said) < 10:
+            self.said.append(clean(event.text))
+        self.row = self.reader.feed(event.text) or self.row
+
+    def progress(self) -> str:
+        if self.row is None:
+            return f"{self.step.name}: starting"
+        rate = min(half.busbw for half in self.row.halves)
+        return f"{self.step.name}: {bandwidth.size_name(self.row.size)} {rate:.1f} GB/s"
+
+
+def run_steps(
+    wanted: Sequence[launch.Step], where: launch.Allocation, most: int, folder: str, what: str = ""
+) -> Iterator[Told]:
+    """Run steps side by side; yields each when it has ended."""
+    told = {step.name: Told(step, folder) for step in wanted}
+    progress, over = Progress(), 0
+    try:
+        for event in launch.run(wanted, where, most):
+            one = told[event.step.name]
+            one.take(event)
+            if isinstance(event, launch.End):
+                over += 1
+                progress.done()
+                yield one
+            else:
+                progress.say(
+                    f"{what}{over} of {len(wanted)} done, {one.progress()}" if len(wanted) > 1 else one.progress()
+                )
+    finally:
+        progress.done()
+
+
+def allocation() -> launch.Allocation:
+    try:
+        return launch.allocation()
+    except launch.CannotLaunch as error:
+        raise fail(str(error)) from None
+
+
+def folder_for(path: str, job: str, dry: bool) -> str:
+    """The folder for output and NCCL's lines, made; it must be one that all nodes see."""
+    path = os.path.abspath(path.replace("%j", job))
+    if not dry:
+        try:
+            os.makedirs(path, exist_ok=True)
+        except OSError as error:
+            raise fail(f"{path}: {error.strerror}: name a folder that all nodes share with --output") from None
+    return path
+
+
+def type_of(where: launch.Allocation, given: str | None) -> str:
+    """The instance type of the nodes: given, of this machine if it is one of them, else asked of the first node."""
+    name = known_type(given)
+    if bandwidth.limits_of(name) is not None:
+        return name
+    step = launch.Step("instance-type", where.nodes[:1], ("cat", PRODUCT), seconds=60)
+    words = [
+        event.text.strip() for event in launch.run([step], where) if isinstance(event, launch.Line) and not event.error
+    ]
+    return next((word for word in words if bandwidth.limits_of(word) is not None), "")
+
+
+def gpus_of(given: int | None, where: launch.Allocation, name: str) -> int:
+    about = bandwidth.limits_of(name)
+    found = given or where.gpus or (about or {}).get("gpus")
+    if not found:
+        raise fail(
+            "how many GPUs has a node? Slurm does not say (no gres) and the instance type is not known: use --gpus"
+        )
+    return int(found)
+
+
+def facts_of(told: Told, name: str, nodes: int, gpus: int, folder: str) -> Facts:
+    """What a step that has ended came to, with NCCL's own lines."""
+    output = told.reader.output
+    for path in steps.log_files(folder, told.step.name):
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                reading.read_nccl_lines(file, output.log)
+        except OSError as error:
+            warn(f"{path}: {error.strerror}")
+    end = told.end
+    timed_out = told.step.seconds if end is not None and end.timed_out and end.started else 0.0
+    if end is not None and not end.started:
+        output.launcher.insert(0, end.why)
+    return Facts(output, name, nodes, gpus, end.status if end else None, timed_out)
+
+
+def record_run(facts: Facts, verdict: Verdict, path: str, job: str) -> str:
+    """Keep a run that is fit to be a measure; says what was done, or why not."""
+    about = bandwidth.shape(facts)
+    rates = [(one.size, one.busbw) for one in verdict.sizes if one.busbw > 0]
+    if verdict.exit_code or verdict.words == "low":
+        return f"not recorded: this run is {verdict.words}, and a measure must be good"
+    if about is None or not rates or not facts.instance:
+        return "not recorded: the instance type, or what was run, is not known"
+    collective, nodes, ranks, nccl = about
+    kind = baseline.kind_of(facts.instance, collective, nodes, ranks, nccl)
+    try:
+        count = baseline.record(path, kind, nccl, rates, job)
+    except OSError as error:
+        raise fail(f"{path}: {error.strerror or error}: name a file that you may write with --baselines") from None
+    return f"recorded {count} sizes in {path}"
+
+
+# finding the slow node
+
+
+def blocks_of(where: launch.Allocation) -> dict[str, str]:
+    """The leaf switch of each node, where Slurm knows a topology; else nothing."""
+    found: dict[str, str] = {}
+    for line in launch.ask("scontrol", ["show", "topology"], where).splitlines():
+        words = dict(word.partition("=")[::2] for word in line.split())
+        if words.get("Level") == "0" and words.get("Nodes"):
+            try:
+                found.update((node, clean(words.get("SwitchName", ""), 80)) for node in launch.nodes_in(words["Nodes"]))
+            except launch.CannotLaunch:
+                continue
+    mine = {node: found[node] for node in where.nodes if node in found}
+    return mine if len(mine) == len(where.nodes) and len(set(mine.values())) > 1 else {}
+
+
+def result_of(run: Run, told: Told) -> Result:
+    """What a planned run came to. A table that is not complete is a failure, whatever it shows."""
+    end, output = told.end, told.reader.output
+    if end is not None and end.timed_out:
+        return Result(run, None, localise.HUNG if end.started else localise.FAILED)
+    table = output.tables[-1] if output.tables else None
+    if table is not None and (table.bounds_ok is False or any(row.wrong for row in table.rows)):
+        return Result(run, None, localise.WRONG)
+    if table is None or not table.complete or not table.rows or not table.rows[-1].halves or len(output.tables) > 1:
+        return Result(run, None, localise.FAILED)
+    rate = min(half.busbw for half in table.rows[-1].halves)
+    return Result(run, rate) if 0 <= rate < float("inf") else Result(run, None, localise.FAILED)
+
+
+class Search:
+    """One search: plans, runs, writes each result as it comes."""
+
+    def __init__(self, where: launch.Allocation, how: steps.How, state: State, path: str, most: int) -> None:
+        self.where, self.how, self.state, self.path, self.most = where, how, state, path, most
+        self.done: tuple[Result, ...] = ()  # of the round that was cut off
+        self.size = how.preset.largest
+
+    def resume(self, path: str) -> None:
+        try:
+            self.state, self.done = localise_report.resumed(read_file(path), path)
+        except ValueError as error:
+            raise fail(str(error)) from None
+        self.path = path
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Append one whole line; a line that a killed call left behind without its end is closed first."""
+        handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            size = os.fstat(handle).st_size
+            torn = size and os.pread(handle, 1, size - 1) != b"\n"
+            os.write(handle, (("\n" if torn else "") + records.encode(line) + "\n").encode())
+        finally:
+            os.close(handle)
+
+    def begin(self) -> None:
+        if not os.path.exists(self.path):
+            self.write(localise_report.head_line(self.state, self.how.program))
+
+    def rounds(self) -> Iterator[str]:
+        """Run all rounds; yields a line about each one that is over."""
+        while runs := localise.next_round(self.state):
+            number = len(self.state.rounds)
+            began = time.monotonic()
+            have = {one.run: one for one in self.done}
+            self.done = ()
+            for result in self._round([run for run in runs if run not in have], number):
+                have[result.run] = result
+                self.write(localise_report.result_line(result, number))
+            results = [have[run] for run in runs]
+            self.state = localise.observe(self.state, results)
+            if number == 0 and all(one.status == localise.FAILED for one in results):
+                raise fail(f"not one of {len(results)} runs printed a table. The first one said:\n{self.first_words}")
+            yield self._told(number, results, time.monotonic() - began)
+
+    def _round(self, runs: Sequence[Run], number: int) -> Iterator[Result]:
+        here = set(self.where.nodes)
+        lost = [run for run in runs if not set(run.nodes) <= here]
+        for run in lost:  # the node is no longer in the allocation: that is what this run came to
+            yield Result(run, None, localise.FAILED)
+        wanted = {}
+        for place, run in enumerate(runs):
+            if run not in lost:
+                step = steps.of_run(run, self.how, f"{number}.{place}")
+                wanted[step.name] = (run, step)
+        self.first_words = ""
+        what = f"round {number + 1}, {runs[0].kind if runs else ''}: "
+        for told in run_steps([step for _, step in wanted.values()], self.where, self.most, "", what):
+            if not self.first_words:
+                self.first_words = "\n".join(told.said) or (told.end.why if told.end else "")
+            yield result_of(wanted[told.step.name][0], told)
+
+    def _told(self, number: int, results: Sequence[Result], seconds: float) -> str:
+        rates = sorted(one.rate for one in results if one.rate is not None)
+        bad = [one for one in results if one.status != localise.OK]
+        span = f"{rates[0]:.1f} to {rates[-1]:.1f} GB/s" if rates else "no rate"
+        more = f", {len(bad)} hung, failed or wrong" if bad else ""
+        kind = results[0].run.kind
+        return f"round {number + 1}: {len(results)} x {kind}, {span}{more}, {seconds:.0f} s"
+
+
+def search_lines(search: Search, verdict: localise.Verdict, found: Sequence[Finding]) -> list[str]:
+    """The verdict of a search as lines."""
+    lines = [line for one in render.fold(found) for line in render.finding_lines(one)]
+    lines += view.ranking_lines(search.state, verdict)
+    nodes = len(search.state.nodes)
+    named = sorted({node for one in verdict.named for node in one.nodes})
+    if named:
+        return [*lines, f"Named: {render.fold_nodes(named)}"]
+    if verdict.tested == nodes:
+        return [*lines, f"No slow node: all {nodes} were fast with a partner ({verdict.normal:.1f} GB/s is normal)"]
+    return [*lines, f"No node named; {nodes - verdict.tested} of {nodes} were never fast, see above"]
+
+
+# the commands
+
+
 @click.group("nccl-tests", context_settings=HELP, invoke_without_command=True, epilog=EXIT_CODES)
+@click.option("--find-slow", is_flag=True, help="Find the node, path or rail that holds the others back.")
+@click.option(
+    "--preset",
+    type=click.Choice(["quick", "full"]),
+    default="quick",
+    show_default=True,
+    help="quick: 1 to 8 GiB, under a minute. full: 1 MiB to 16 GiB; with --find-slow also faults that come and go.",
+)
+@click.option(
+    "--test", "test", default=steps.PROGRAM, show_default=True, help="all_gather_perf, sendrecv_perf and so on."
+)
+@click.option(
+    "--program", "given", default="", metavar="PATH", help="The program, or its folder (in a container: there)."
+)
+@click.option("--nodes", "count", type=click.IntRange(1), help="Use only the first N nodes of the allocation.")
+@click.option("--gpus", type=click.IntRange(1), help="GPUs of a node; without it, as Slurm or the instance table says.")
+@click.option("--instance-type", metavar="TYPE", help="p5.48xlarge and so on; without it, that of the nodes.")
+@click.option("--mpi", default="auto", show_default=True, help="For srun --mpi; auto takes PMIx, else PMI-2.")
+@click.option(
+    "--per-node", is_flag=True, help="One process a node that drives all its GPUs (no PMI needed for one node)."
+)
+@click.option("--container-image", metavar="IMAGE", help="Run inside this image (pyxis).")
+@click.option("--container-mounts", metavar="LIST", help="Mounts for the image (pyxis).")
+@click.option(
+    "--srun-option", "options", multiple=True, metavar="WORD", help="Handed to srun as it is; may be repeated."
+)
+@click.option("--time-limit", type=click.FloatRange(1), metavar="SECONDS", help="For one step; without it, by preset.")
+@click.option(
+    "--side-by-side",
+    type=click.IntRange(1, launch.MOST_SIDE_BY_SIDE),
+    default=launch.MOST_SIDE_BY_SIDE,
+    show_default=True,
+    help="Steps at once.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="For the pairs of --find-slow.")
+@click.option(
+    "--output",
+    default="hpslurm-nccl-tests-%j",
+    show_default=True,
+    metavar="FOLDER",
+    help="For output and NCCL's lines; all nodes must see it. %j is the job.",
+)
+@click.option("--resume", metavar="FILE", help=f"Go on with a search ({SEARCH_FILE} in its folder).")
+@click.option("--record", is_flag=True, help="Keep this run as the site's own figure.")
+@click.option("--baselines", metavar="FILE", help="The site's own figures.")
+@click.option("--policy", "policy_path", default=policies.PATH, show_default=True, help="Thresholds and mutes.")
+@click.option("--html", "html_path", metavar="FILE", help="Write one page that needs no network.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
+@click.option("--dry-run", is_flag=True, help="Print what would run, and what it may cost at most; start nothing.")
 @click.pass_context
-def command(ctx: click.Context) -> None:
+def command(ctx: click.Context, /, **chosen: Any) -> int:
     """Run nccl-tests in this allocation, judge each size, find what is slow.
 
     \b
-    Examples:
-      hpslurm nccl-tests judge slurm-4711.out     judge saved output, on any machine
+    In a job script (sbatch), and by hand:
+      #SBATCH --nodes=4 --exclusive --gpus-per-node=8 --time=00:20:00
+      hpslurm nccl-tests --find-slow
+    \b
+      salloc -N2 --exclusive --gpus-per-node=8 hpslurm nccl-tests
+    \b
+    Saved output, on any machine:
+      hpslurm nccl-tests judge slurm-4711.out --instance-type p5.48xlarge
     """
-    if ctx.invoked_subcommand is None:
-        raise fail("not built yet: use judge")
+    if ctx.invoked_subcommand is not None:
+        return 0
+    where = allocation()
+    if chosen["count"]:
+        if chosen["count"] > len(where.nodes):
+            raise fail(f"--nodes {chosen['count']}, but job {where.job} has {len(where.nodes)}")
+        where = replace(where, nodes=where.nodes[: chosen["count"]])
+    dry = chosen["dry_run"]
+    name = known_type(chosen["instance_type"]) if dry else type_of(where, chosen["instance_type"])
+    policy = policies.load(chosen["policy_path"], instance=name)
+    how = how_to(chosen, where, gpus_of(chosen["gpus"], where, name))
+    folder = folder_for(chosen["output"], where.job, dry)
+    if chosen["find_slow"] or chosen["resume"]:
+        return find_slow(chosen, where, replace(how, logs=""), folder, policy, name)
+    return measure(chosen, where, replace(how, logs=folder), folder, policy, name)
+
+
+def how_to(chosen: dict[str, Any], where: launch.Allocation, gpus: int) -> steps.How:
+    """The program and srun's options, from the command line and from what is here."""
+    search = chosen["find_slow"] or chosen["resume"]
+    preset = steps.SEARCH if search else steps.PRESETS[chosen["preset"]]
+    if chosen["time_limit"]:
+        preset = replace(preset, seconds=chosen["time_limit"])
+    image = chosen["container_image"]
+    given = chosen["given"] or ("/opt/nccl-tests/build" if image else "")
+    program = (
+        os.path.join(given, chosen["test"])
+        if image
+        else steps.find_program(chosen["test"], given, where.env.get("PATH", ""))
+    )
+    if program is None or (not image and not os.access(program, os.X_OK)):
+        tried = given or f"PATH and {', '.join(steps.PLACES)}"
+        raise fail(
+            f"{chosen['test']} not found (tried {tried}): name it with --program, or its image with --container-image"
+        )
+    options = list(chosen["options"])
+    if image:
+        options += [f"--container-image={image}", "--no-container-mount-home", "--no-container-remap-root"]
+    if chosen["container_mounts"]:
+        options.append(f"--container-mounts={chosen['container_mounts']}")
+    mpi = chosen["mpi"]
+    if mpi == "auto":
+        mpi = steps.best_mpi(launch.ask("srun", ["--mpi=list"], where))
+    return steps.How(program, gpus, preset, mpi, chosen["per_node"], tuple(options))
+
+
+def measure(
+    chosen: dict[str, Any], where: launch.Allocation, how: steps.How, folder: str, policy: Policy, name: str
+) -> int:
+    """One run over all nodes, judged."""
+    step = steps.whole(where.nodes, how)
+    if chosen["dry_run"]:
+        click.echo(shlex.join(launch.command(step, where)))
+        click.echo(f"at most {how.preset.seconds:.0f} s on {len(where.nodes)} nodes; output in {folder}")
+        return 0
+    told = next(run_steps([step], where, 1, folder))
+    own = load_baselines(chosen["baselines"], policy)
+    facts = with_own(facts_of(told, name, len(where.nodes), how.gpus, folder), own)
+    verdict = bandwidth.verdict(facts, policy)
+    output = facts.output
+    click.echo("\n".join(json_lines(verdict, output) if chosen["as_json"] else show(verdict, output)))
+    if chosen["record"]:
+        click.echo(record_run(facts, verdict, own.path, where.job), err=chosen["as_json"])
+    if chosen["html_path"]:
+        write_html(chosen["html_path"], view.page(verdict, output))
+    return verdict.exit_code
+
+
+def find_slow(
+    chosen: dict[str, Any], where: launch.Allocation, how: steps.How, folder: str, policy: Policy, name: str
+) -> int:
+    """Pairs, suspects with good partners, and what else the planner asks for."""
+    if len(where.nodes) < 2:
+        raise fail("--find-slow needs two nodes or more; one node alone: hpslurm nccl-tests")
+    options = localise.FULL if chosen["preset"] == "full" else localise.QUICK
+    options = replace(options, seed=chosen["seed"], rails=how.gpus if how.gpus > 1 else 0)
+    state = State(where.nodes, options, blocks_of(where))
+    search = Search(where, how, state, os.path.join(folder, SEARCH_FILE), chosen["side_by_side"])
+    if chosen["resume"]:
+        search.resume(chosen["resume"])
+    elif os.path.exists(search.path) and not chosen["dry_run"]:
+        raise fail(
+            f"{search.path} is there already: go on with --resume {shlex.quote(search.path)}, or name another --output"
+        )
+    for line in plan_lines(search):
+        click.echo(line, err=chosen["as_json"])
+    if chosen["dry_run"]:
+        return 0
+    search.begin()
+    for line in search.rounds():
+        click.echo(line, err=chosen["as_json"])
+    verdict = localise.verdict(search.state)
+    found = localise_report.findings(verdict, policy, name, how.gpus, search.size)
+    lines = search_lines(search, verdict, found)
+    if chosen["as_json"]:
+        lines = [records.encode(records.finding_line(finding)) for finding in found]
+        lines.append(records.encode({"schema": records.SCHEMA, "type": "end", "findings": len(found)}))
+    click.echo("\n".join(lines))
+    if chosen["html_path"]:
+        write_html(chosen["html_path"], view.search_page(search.state, verdict, name, found))
+    return localise_report.exit_code(verdict, found, policy)
+
+
+def plan_lines(search: Search) -> Iterator[str]:
+    """What it may cost at most, and the first round."""
+    state = search.state
+    most = localise.bound(len(state.nodes), state.options, search.most, search.how.preset.seconds)
+    yield (
+        f"at most {most.rounds} rounds in {most.waves} waves of {search.most} steps, {most.minutes:.0f} minutes, "
+        f"{most.node_minutes:.0f} node-minutes; a healthy cluster needs {healthy_rounds(state)} rounds"
+    )
+    runs = localise.next_round(state)
+    if state.rounds:
+        yield f"{len(state.rounds)} rounds are done already"
+    if runs:
+        yield f"next: {len(runs)} x {runs[0].kind}, {' '.join(render.fold_nodes(run.nodes) for run in runs[:4])}" + (
+            " ..." if len(runs) > 4 else ""
+        )
+        yield shlex.join(launch.command(steps.of_run(runs[0], search.how, f"{len(state.rounds)}.0"), search.where))
+
+
+def healthy_rounds(state: State) -> int:
+    """Rounds of a cluster on which every run is equally fast: the planner is asked."""
+    trial = State(state.nodes, state.options, state.blocks)
+    while runs := localise.next_round(trial):
+        trial = localise.observe(trial, [Result(run, 1.0) for run in runs])
+    return len(trial.rounds)
+
+
+def write_html(path: str, text: str) -> None:
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise fail(f"{path}: {error.strerror}") from None
+    click.echo(f"page written: {path}", err=True)
 
 
 @command.command("judge", context_settings=HELP, epilog=EXIT_CODES)
@@ -196,4 +665,6 @@ def judge(
     facts = with_own(Facts(output, name, nodes, gpus), load_baselines(baselines, policy))
     verdict = bandwidth.verdict(facts, policy)
     click.echo("\n".join(json_lines(verdict, output) if as_json else show(verdict, output)))
+    if html_path:
+        write_html(html_path, view.page(verdict, output))
     return verdict.exit_code

@@ -189,7 +189,7 @@ class _View:
         self.seen = [self._weigh(one) for one in pairs]
         self.of: dict[str, list[_Seen]] = {node: [] for node in state.nodes}
         for one in self.seen:
-            for node in one.pair:
+            for node in one.result.run.nodes:  # not of the pair: the order of a set differs by process
                 self.of[node].append(one)
         self.slow = [one for one in self.seen if one.weight]
         self.fast = {node for one in self.seen if not one.weight for node in one.pair}
@@ -243,7 +243,7 @@ class _View:
                 self.unexplained = [one for one in self.unexplained if one.pair != key]
         self.against: dict[str, list[_Seen]] = {}
         for one in self.unexplained:
-            for node in one.pair:
+            for node in one.result.run.nodes:
                 self.against.setdefault(node, []).append(one)
 
     def _candidates(self) -> Iterator[tuple[float, str | tuple[str, ...] | frozenset[str], str]]:
@@ -251,7 +251,7 @@ class _View:
         by_pair: dict[frozenset[str], list[_Seen]] = {}
         by_blocks: dict[tuple[str, ...], list[_Seen]] = {}
         for one in self.unexplained:
-            for node in one.pair:
+            for node in one.result.run.nodes:
                 by_node.setdefault(node, []).append(one)
             if one.pair <= self.fast:
                 by_pair.setdefault(one.pair, []).append(one)

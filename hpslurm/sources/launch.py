@@ -356,6 +356,11 @@ def _step_ids(where: Allocation, seconds: float) -> dict[str, str]:
     return {row[1]: row[0] for row in rows if len(row) == 2}
 
 
+def ask(name: str, words: Sequence[str], where: Allocation, seconds: float = 20.0) -> str:
+    """What a Slurm command of the same folder prints (``srun --mpi=list``); empty where it fails."""
+    return _slurm(name, list(words), where, seconds)
+
+
 def _slurm(name: str, words: list[str], where: Allocation, seconds: float) -> str:
     try:
         done = subprocess.run(
@@ -369,4 +374,6 @@ def _slurm(name: str, words: list[str], where: Allocation, seconds: float) -> st
     except (OSError, subprocess.TimeoutExpired) as error:
         print(f"hpslurm: {name}: {clean(str(error))}", file=sys.stderr)
         return ""
+    if name == "srun" and not done.stdout:  # up to 22.05 --mpi=list prints to the error output
+        return done.stderr.decode("utf-8", "replace")
     return done.stdout.decode("utf-8", "replace")

@@ -1,0 +1,207 @@
+"""What a search for the slow node came to: findings, and lines that a later call can go on from.
+
+Each result is one JSON line, written when its run ends, so a search survives a time limit or a lost node.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hpslurm import suggest
+from hpslurm.finding import LOOK, P0, P1, P2, Evidence, Finding, Rule, Suggestion
+from hpslurm.job import localise
+from hpslurm.job.bandwidth import expected, size_name
+from hpslurm.job.localise import FAILED, HUNG, OK, WRONG, Named, Options, Result, Run, State, Verdict
+from hpslurm.policy import Policy
+from hpslurm.render import fold_nodes
+from hpslurm.text import clean
+from hpslurm.values import asdict
+
+_SEARCH = "performance-testing.md § 6"
+_READING = "performance-testing.md § 7"
+
+SLOW_NODE = Rule("busbw-slow-node", P1, "A node slows every collective it takes part in", _READING, "straggler")
+BAD_NODE = Rule("busbw-bad-node", P0, "A node hangs, fails or computes wrong data with every partner", _READING)
+SLOW_RAIL = Rule("busbw-slow-rail", P1, "One GPU position of a node, and so its NICs, is slow", _READING, "straggler")
+SLOW_PATH = Rule("busbw-slow-path", P1, "Slow between nodes that are fast with others", _READING, "network_link")
+SLOW_GROUP = Rule("busbw-slow-group", P1, "Slow only with many nodes, and with these among them", _READING)
+ALL_SLOW = Rule("busbw-all-pairs-slow", P1, "All pairs are slow: it is not one node", _READING, "slow_bandwidth")
+ONCE = Rule("busbw-slow-once", P2, "Slow once, and not again", _READING)
+UNDECIDED = Rule("busbw-undecided", P2, "Nodes that the search could not decide about", _SEARCH)
+
+
+def findings(verdict: Verdict, policy: Policy, instance: str, gpus: int, size: int) -> list[Finding]:
+    """All that the search found; ``size`` in bytes is the one that was measured."""
+    found = [*_named(verdict), *_all_slow(verdict, policy, instance, gpus, size), *_open(verdict)]
+    return [policy.mute(finding) for finding in found]
+
+
+def exit_code(verdict: Verdict, found: Sequence[Finding], policy: Policy) -> int:
+    """3 for a named one below ``fail_below``, that hangs, fails or is wrong; 1 when nothing was measured; else 0."""
+    if not verdict.tested:
+        return 1
+    counted = {finding.rule for finding in found if not finding.muted}
+    named = SLOW_NODE in counted or SLOW_RAIL in counted or SLOW_PATH in counted or SLOW_GROUP in counted
+    grave = any(one.share < policy.bandwidth_fail_below for one in verdict.named)
+    return 3 if BAD_NODE in counted or (named and grave) else 0
+
+
+def _named(verdict: Verdict) -> Iterator[Finding]:
+    for one in verdict.named:
+        yield {"node": _node, "rail": _rail, "path": _path, "group": _group}[one.kind](one, verdict)
+
+
+def _percent(one: Named) -> str:
+    return f"{100 * one.share:.0f} % of {{normal:.1f}} GB/s, {one.slow} of {one.runs} runs slow"
+
+
+def _words(one: Named, verdict: Verdict) -> str:
+    return _percent(one).format(normal=verdict.normal)
+
+
+def _node(one: Named, verdict: Verdict) -> Finding:
+    (node,) = one.nodes
+    if one.how in (HUNG, FAILED, WRONG):
+        return BAD_NODE.found(
+            f"{one.how} in {one.slow} of {one.runs} runs, with partners that were fine with others",
+            suggest=[
+                suggest.drain(BAD_NODE.id),
+                Suggestion(LOOK, "look at the node", "srun -w {nodes} hpslurm-check"),
+                suggest.save_evidence(),
+            ],
+            subject=node,
+        )
+    where = {
+        True: "; slow alone, too: its GPUs, NVLink or PCIe",
+        False: "; fine alone: its network",
+        None: "",
+    }[one.inside]
+    return SLOW_NODE.found(
+        f"{one.how}: {_words(one, verdict)}{where}",
+        suggest=[
+            Suggestion(LOOK, "look at the node", "srun -w {nodes} hpslurm-check"),
+            suggest.drain(SLOW_NODE.id),
+            suggest.save_evidence(),
+        ],
+        subject=node,
+    )
+
+
+def _rail(one: Named, verdict: Verdict) -> Finding:
+    return SLOW_RAIL.found(
+        f"GPU {one.rail} and its NICs: {_words(one, verdict)} with all GPUs; the other positions are fine",
+        suggest=[
+            Suggestion(LOOK, "errors of the NICs of that GPU", "srun -w {nodes} hpslurm-check"),
+            suggest.drain(SLOW_RAIL.id),
+        ],
+        subject=one.nodes[0],
+    )
+
+
+def _path(one: Named, verdict: Verdict) -> Finding:
+    between = " and ".join(one.blocks) if one.blocks else " and ".join(one.nodes)
+    return SLOW_PATH.found(
+        f"between {clean(between)}: {_words(one, verdict)}; each is fast with others",
+        evidence=[Evidence("nodes", fold_nodes(one.nodes))],
+        suggest=[Suggestion(LOOK, "see where the nodes are in the network", "scontrol show topology")],
+    )
+
+
+def _group(one: Named, verdict: Verdict) -> Finding:
+    return SLOW_GROUP.found(
+        f"pairs are fast, but groups with {fold_nodes(one.nodes)} reach {100 * one.share:.0f} % of groups without",
+        suggest=[Suggestion(LOOK, "look at these nodes first", f"srun -w {fold_nodes(one.nodes)} hpslurm-check")],
+    )
+
+
+def _all_slow(verdict: Verdict, policy: Policy, instance: str, gpus: int, size: int) -> Iterator[Finding]:
+    wanted = expected(instance, 2, gpus, "all_reduce", size)
+    if wanted and verdict.normal and verdict.normal < policy.bandwidth_warn_below * wanted[0]:
+        yield ALL_SLOW.found(
+            f"the faster pairs reach {verdict.normal:.1f} GB/s at {size_name(size)}, {wanted[0]:.1f} expected",
+            evidence=[Evidence("expected", wanted[1])],
+            suggest=[Suggestion(LOOK, "judge one pair with NCCL's log", "hpslurm nccl-tests --nodes 2")],
+        )
+
+
+def _open(verdict: Verdict) -> Iterator[Finding]:
+    if verdict.undecided:
+        yield UNDECIDED.found(
+            f"not decided: {fold_nodes(verdict.undecided)} (no good partner left, or too few rounds)",
+            suggest=[Suggestion(LOOK, "search more thoroughly", "hpslurm nccl-tests --find-slow --preset full")],
+        )
+    if verdict.once:
+        yield ONCE.found(
+            "; ".join(f"{fold_nodes(pair)}" for pair in verdict.once[:10]) + ": a fault that comes and goes looks so",
+            suggest=[Suggestion(LOOK, "search more thoroughly", "hpslurm nccl-tests --find-slow --preset full")],
+        )
+
+
+# lines that a later call goes on from
+
+
+def head_line(state: State, program: str) -> dict[str, Any]:
+    """The first line of a search: all that the planner needs besides results."""
+    return {
+        "schema": 1,
+        "type": "search",
+        "program": program,
+        "nodes": list(state.nodes),
+        "blocks": dict(state.blocks),
+        "options": asdict(state.options),
+    }
+
+
+def result_line(result: Result, number: int) -> dict[str, Any]:
+    """One run of round ``number``, counted from 0."""
+    run = result.run
+    return {
+        "schema": 1,
+        "type": "run",
+        "round": number,
+        "kind": run.kind,
+        "nodes": list(run.nodes),
+        "rail": run.rail,
+        "rate": result.rate,
+        "status": result.status,
+    }
+
+
+def resumed(text: str, source: str) -> tuple[State, tuple[Result, ...]]:
+    """The state after the last complete round, and the results of the one that was cut off.
+
+    Raises ValueError that names file and line; a last line that was cut off is passed over.
+    """
+    lines = text.splitlines()
+    try:
+        head = json.loads(lines[0])
+        if head["type"] != "search":
+            raise ValueError
+        state = State(tuple(head["nodes"]), Options(**head["options"]), dict(head["blocks"]))
+    except (ValueError, KeyError, TypeError, IndexError):
+        raise ValueError(f"{source}: line 1 is no head of a search (written by --find-slow)") from None
+    rounds: dict[int, list[Result]] = {}
+    for number, line in enumerate(lines[1:], start=2):
+        try:
+            row = json.loads(line)
+            run = Run(row["kind"], tuple(row["nodes"]), row["rail"])
+            rate = None if row["rate"] is None else float(row["rate"])
+            result = Result(run, rate, str(row["status"]))
+            rounds.setdefault(int(row["round"]), []).append(result)
+        except (ValueError, KeyError, TypeError):
+            if number == len(lines):
+                break
+            raise ValueError(f"{source}: line {number} is no result of a run") from None
+        if result.status not in (OK, HUNG, FAILED, WRONG) or not set(run.nodes) <= set(state.nodes):
+            raise ValueError(f"{source}: line {number} names nodes or a status that the search does not know")
+    for number in range(len(rounds)):
+        planned = localise.next_round(state)
+        done = {one.run: one for one in rounds.get(number, ())}
+        if not set(done) <= set(planned):
+            raise ValueError(f"{source}: round {number} is not the one that was planned; start a new search")
+        if len(done) < len(planned):
+            return state, tuple(done.values())
+        state = localise.observe(state, [done[run] for run in planned])
+    return state, ()
