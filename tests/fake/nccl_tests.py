@@ -5,7 +5,8 @@ As a program it stands in for all_reduce_perf under a real srun: only rank 0 pri
 the slowest node or path it runs on, and HPSLURM_MODEL names a JSON file with the faults:
 
     {"busbw": 480, "slow": {"ip-10-1-0-3": 0.5}, "paths": {"ip-10-1-0-3 ip-10-1-0-4": 0.5},
-     "hang": ["ip-10-1-0-5"], "wrong": ["ip-10-1-0-6"], "crash": ["ip-10-1-0-7"], "seconds": 0.1, "scale": {"8": 0.5}}
+     "rails": {"ip-10-1-0-3 1": 0.5}, "hang": ["ip-10-1-0-5"], "wrong": ["ip-10-1-0-6"], "crash": ["ip-10-1-0-7"],
+     "seconds": 0.1, "scale": {"8": 0.5}}
 """
 
 import json
@@ -139,11 +140,14 @@ def size_of(text):
     return int(text[:-1]) << {"K": 10, "M": 20, "G": 30}[text[-1]] if text[-1] in "KMG" else int(text)
 
 
-def rate_on(hosts, size, model):
+def rate_on(hosts, size, model, visible=()):
     rate = model.get("busbw", 480.0) * min(1.0, 0.85 + 0.05 * (size / (1 << 30)) ** 0.5)
     rate *= min([model.get("slow", {}).get(host, 1.0) for host in hosts])
     for path, factor in model.get("paths", {}).items():
         rate *= factor if set(path.split()) <= set(hosts) else 1.0
+    for place, factor in model.get("rails", {}).items():
+        host, rail = place.split()
+        rate *= factor if host in hosts and len(hosts) > 1 and (len(visible) > 1 or rail in visible) else 1.0
     for nodes, factor in model.get("scale", {}).items():
         rate *= factor if len(hosts) >= int(nodes) else 1.0
     return rate
@@ -162,6 +166,8 @@ def main():
             sys.exit(139)
         return 0
     gpus = int(os.environ.get("SLURM_NTASKS", "1")) * int(given.get("-g", "1")) // len(hosts)
+    devices_seen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    visible = devices_seen.split(",") if devices_seen else [str(gpu) for gpu in range(8)]
     smallest, largest, factor = size_of(given["-b"]), size_of(given["-e"]), int(given.get("-f", "1"))
     say = lambda lines: print("\n".join(lines), flush=True)  # noqa: E731
     say(head("2.19", test, smallest, largest, factor) + devices(hosts, gpus) + columns("2.19", test))
@@ -171,7 +177,7 @@ def main():
     for size in sizes(smallest, largest, factor):
         time.sleep(model.get("seconds", 0.05))
         wrong = 7 if set(hosts) & set(model.get("wrong", [])) else 0
-        rates.append(rate_on(hosts, size, model))
+        rates.append(rate_on(hosts, size, model, visible))
         say([row(size, rates[-1], gpus * len(hosts), "2.19", test, wrong=wrong)])
     say(foot(sum(rates) / len(rates), "2.19", test, wrong * len(rates)))
     return 7 if wrong else 0

@@ -1,0 +1,165 @@
+"""nccl-tests on real Slurm: the program is a model that prints the real format, started by real srun on every node."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lab.fixtures import why_not
+from tests.lab.lab import Lab, new_folder
+
+pytestmark = pytest.mark.lab
+FAKE = Path(__file__).parent.parent / "fake" / "nccl_tests.py"
+GPUS = 2
+RUN = ["hpslurm", "nccl-tests", "--gpus", str(GPUS), "--instance-type", "p5.48xlarge", "--mpi", "none"]
+
+
+class Cluster:
+    """A lab with the model program in it, and what is wrong with its nodes."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.bin = Path(lab.path("work", "bin"))
+        self.bin.mkdir()
+        self.program = self.bin / "all_reduce_perf"
+        self.program.symlink_to(FAKE)
+        self.model = Path(lab.path("work", "model.json"))
+        self.faults()
+
+    def faults(self, **faults: object) -> None:
+        self.model.write_text(json.dumps({"busbw": 480, "seconds": 0.01, **faults}))
+
+    def run(self, *words: str, nodes: int = 4, program: str = "", **how: object) -> tuple[int, str, str]:
+        env = {"HPSLURM_MODEL": str(self.model)}
+        command = ["salloc", f"-N{nodes}", "--exclusive", *RUN, "--program", program or str(self.program), *words]
+        done = self.lab.run(*command, env=env, **how)  # type: ignore[arg-type]
+        return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[Cluster]:
+    """One lab for all tests here: each only starts jobs in it."""
+    if reason := why_not():
+        pytest.skip(reason)
+    with Lab(new_folder(), nodes=8) as lab:
+        yield Cluster(lab)
+
+
+@pytest.fixture
+def tests(started: Cluster) -> Cluster:
+    started.faults()
+    return started
+
+
+def test_outside_an_allocation_nothing_is_started(tests: Cluster) -> None:
+    done = tests.lab.run(*RUN)
+    assert 1 == done.returncode
+    assert "not inside a Slurm allocation" in done.stderr
+    assert "salloc" in done.stderr
+
+
+def test_a_run_over_all_nodes_is_judged_and_recorded(tests: Cluster) -> None:
+    site = tests.lab.path("work", "site.jsonl")
+    code, out, err = tests.run("--record", "--baselines", site)
+    assert (0, "") == (code, "".join(line for line in err.splitlines(True) if not line.startswith("salloc")))
+    assert "all_reduce on 4 nodes, 8 ranks, p5.48xlarge" in out
+    assert "no source for a floor" in out  # two GPUs of eight: nobody published that
+    assert "recorded 4 sizes" in out
+    tests.faults(slow={"n3": 0.6})
+    code, out, err = tests.run("--baselines", site)
+    assert 3 == code
+    assert "busbw-failed" in out
+    assert "own median of 1 runs" in out
+
+
+def test_output_is_kept_where_all_nodes_see_it(tests: Cluster) -> None:
+    tests.run("--output", tests.lab.path("work", "out-%j"), nodes=2)
+    (folder,) = Path(tests.lab.path("work")).glob("out-*")
+    assert "# Avg bus bandwidth" in (folder / "all_reduce-2.out").read_text()
+
+
+def test_the_slow_node_is_named_by_pairs_on_real_srun(tests: Cluster) -> None:
+    tests.faults(slow={"n5": 0.6})
+    code, out, _ = tests.run("--find-slow", nodes=8, seconds=120)
+    assert 3 == code
+    assert "Named: n5\n" in out
+    assert "busbw-slow-node  n5" in out
+    assert "at most" in out  # the bound, before it starts
+
+
+def test_healthy_nodes_are_all_fast_and_nobody_is_named(tests: Cluster) -> None:
+    code, out, _ = tests.run("--find-slow", nodes=5, seconds=120)
+    assert 0 == code
+    assert "No slow node: all 5 were fast" in out
+
+
+def test_a_node_that_hangs_is_named_apart_from_slow_ones(tests: Cluster) -> None:
+    tests.faults(hang=["n2"])
+    code, out, _ = tests.run("--find-slow", "--time-limit", "5", nodes=4, seconds=180)
+    assert 3 == code
+    assert "busbw-bad-node  n2  hung" in out
+
+
+def test_the_slow_rail_is_named_with_its_node(tests: Cluster) -> None:
+    tests.faults(rails={"n4 1": 0.5})
+    code, out, _ = tests.run("--find-slow", nodes=4, seconds=180)
+    assert 3 == code
+    assert "busbw-slow-rail  n4  GPU 1" in out
+
+
+def test_a_hang_names_the_phase_and_leaves_no_step_behind(tests: Cluster) -> None:
+    tests.faults(hang=["n1"])
+    code, out, _ = tests.run("--time-limit", "3", nodes=2, seconds=60)
+    assert 1 == code
+    assert "busbw-hang" in out
+    assert "the first transfer" in out
+    assert "" == tests.lab.run("squeue", "--steps", "--noheader").stdout
+
+
+def test_a_search_goes_on_from_its_file(tests: Cluster) -> None:
+    tests.faults(slow={"n3": 0.6})
+    folder = tests.lab.path("work", "search")
+    code, _, _ = tests.run("--find-slow", "--output", folder, nodes=4, seconds=120)
+    path = os.path.join(folder, "find-slow.jsonl")
+    lines = Path(path).read_text().splitlines(True)
+    Path(path).write_text("".join(lines[:2]) + lines[2][:20])  # killed in the middle of the first round
+    again, out, err = tests.run("--resume", path, nodes=4, seconds=120)
+    assert (3, 3) == (code, again), err
+    assert "Named: n3\n" in out
+    kept = [json.loads(line) for line in Path(path).read_text().splitlines() if line.endswith("}")]
+    assert json.loads(lines[1]) == kept[1]
+
+
+def test_a_dry_run_prints_commands_and_bounds_and_starts_nothing(tests: Cluster) -> None:
+    folder = Path(tests.lab.path("work", "dry"))
+    code, out, _ = tests.run("--find-slow", "--dry-run", "--output", str(folder), nodes=8)
+    assert 0 == code
+    assert "--nodelist=" in out
+    assert "node-minutes" in out
+    assert not folder.exists()
+
+
+def test_a_program_that_prints_nothing_is_no_pass(tests: Cluster) -> None:
+    silent = tests.lab.script("all_reduce_perf", "#!/bin/sh\nexit 0\n")
+    code, out, _ = tests.run(program=silent, nodes=2)
+    assert 1 == code
+    assert "busbw-no-output" in out
+    code, _, err = tests.run("--find-slow", program=silent, nodes=2)
+    assert 1 == code
+    assert "not one of 1 runs printed a table" in err
+
+
+def test_a_batch_script_runs_it_as_written_in_the_help(tests: Cluster) -> None:
+    script = tests.lab.script(
+        "job.sh",
+        "#!/bin/bash\n#SBATCH --nodes=4 --exclusive\n"
+        f"export HPSLURM_MODEL={tests.model}\n{' '.join(RUN)} --program {tests.program} --find-slow\n",
+    )
+    tests.faults(slow={"n2": 0.6})
+    job = tests.lab.submit("--output", tests.lab.path("work", "job.out"), script)
+    tests.lab.wait_for_job(job, seconds=120)
+    assert "Named: n2\n" in Path(tests.lab.path("work", "job.out")).read_text()
