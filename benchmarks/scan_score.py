@@ -1,57 +1,46 @@
-"""Scores ``scan`` on a folder of cases: an index.yaml-like list of truths and the logs beside it.
+"""Scores ``scan`` on a folder of cases: index.toml with the truths, and the logs beside it.
 
-    python benchmarks/scan_score.py tests/scan/corpus
+    python benchmarks/scan_score.py tests/scan/corpus [-v]
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
+from hpslurm import toml
+from hpslurm.finding import Diagnosis
 from hpslurm.scan.collect import scan
 from hpslurm.scan.reason import reason
 
 
-def load(folder: Path) -> list[dict[str, Any]]:
-    if (folder / "index.json").exists():
-        return json.loads((folder / "index.json").read_text())["cases"]  # type: ignore[no-any-return]
-    import yaml  # type: ignore[import-untyped,unused-ignore]
-
-    return yaml.safe_load((folder / "index.yaml").read_text())["cases"]  # type: ignore[no-any-return]
-
-
-def culprit_right(wanted: dict[str, Any], culprit: Any) -> bool:
-    if culprit is None:
+def culprit_right(wanted: dict[str, Any], diagnosis: Diagnosis) -> bool:
+    if diagnosis.culprit is None:
         return False
-    given = {str(value).lower() for value in vars(culprit).values() if value is not None}
+    given = {str(value).lower() for value in vars(diagnosis.culprit).values() if value is not None}
     return any(str(value).lower() in given for value in wanted.values())
 
 
 def main(folder: Path, verbose: bool) -> int:
-    right = wrong = culprits = wanted = 0
-    for case in load(folder):
+    cases = toml.loads((folder / "index.toml").read_text(encoding="utf-8"))["case"]
+    right = forbidden = culprits = wanted = 0
+    for case in cases:
         diagnosis = reason(scan([str(folder / case["file"])]).result())
-        fine = diagnosis.cause == case["cause"] or diagnosis.cause in case.get("also_acceptable", ())
-        right += fine
-        named = diagnosis.cause in case.get("must_not_name", ()) or (case["healthy"] and diagnosis.cause not in ("healthy", "undetermined") and not fine)
-        wrong += named
-        mark = "" if fine else "WRONG "
-        if named:
-            mark += "FORBIDDEN "
-        if case.get("culprit_key"):
+        fine = diagnosis.cause == case["cause"] or diagnosis.cause in case.get("also", ())
+        accused = case.get("healthy") and not fine and diagnosis.cause != "undetermined"
+        bad = diagnosis.cause in case.get("never", ()) or accused
+        right, forbidden = right + fine, forbidden + bool(bad)
+        mark = ("" if fine else "WRONG ") + ("FORBIDDEN " if bad else "")
+        if "culprit" in case:
             wanted += 1
-            if culprit_right(case["culprit_key"], diagnosis.culprit):
-                culprits += 1
-            else:
-                mark += f"CULPRIT want {case['culprit_key']} got {diagnosis.culprit} "
+            named = culprit_right(case["culprit"], diagnosis)
+            culprits += named
+            mark += "" if named else f"CULPRIT want {case['culprit']} got {diagnosis.culprit} "
         if mark or verbose:
-            decisive = diagnosis.decisive
-            print(f"{case['id']} {mark}want {case['cause']} got {diagnosis.cause} ({diagnosis.confidence}) by "
-                  f"{decisive.pattern if decisive else '-'} line {decisive.line if decisive else '-'}: {decisive.text[:110] if decisive else ''}")  # fmt: skip
-    total = len(load(folder))
-    print(f"causes {right} of {total}, must-not-name {wrong}, culprits {culprits} of {wanted}")
+            by = f"{diagnosis.decisive.pattern}:{diagnosis.decisive.line}" if diagnosis.decisive else "-"
+            print(f"{case['id']} {mark}want {case['cause']} got {diagnosis.cause} ({diagnosis.confidence}) by {by}")
+    print(f"causes {right} of {len(cases)}, must-not-name {forbidden}, culprits {culprits} of {wanted}")
     return 0
 
 

@@ -276,7 +276,7 @@ def _nccl_connect(hit: Hit, match: re.Match[str], look: Look) -> bool:
 def _multi_node(hit: Hit, match: re.Match[str], look: Look) -> bool:
     hosts = set()
     for line in look.before(100):
-        if device := re.match(r"#?\s*(?:\[\d+,\d+\]<stdout>:)?\s*#?\s*Rank\s+\d+ .*? on\s+(\S+) device", line):
+        if device := re.search(r"#?\s*Rank\s+\d+ .*? on\s+(\S+) device", line):
             hosts.add(device[1])
     return len(hosts) >= 2
 
@@ -328,6 +328,14 @@ _BUSY = re.compile(
     r"[Mm]erging|[Ee]xporting|[Pp]rocessing|[Ss]orting|[Dd]ecoding|[Cc]onsolidat\w+|[Gg]athering|[Ss]erializ\w+)"
 )
 _BAR = re.compile(r"\d{1,3}%\|.*\[\d+:\d\d")
+
+
+_BUSY_DONE = re.compile(r"(?i)\b(?:saved|done|finished|completed|successfully|took \d|resum\w+|elapsed|every \d+ steps?)\b|100%\||=True|=False")
+
+
+@check("busy")
+def _busy(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    return not _BUSY_DONE.search(hit.line) and "NCCL" not in hit.line
 
 
 @check("storewait")
@@ -398,7 +406,9 @@ def _peer_reset(hit: Hit, match: re.Match[str], look: Look) -> bool:
 def _desync(hit: Hit, match: re.Match[str], look: Look) -> bool:
     if "NCCL_DESYNC" in hit.line or "DESYNC_DEBUG=" in hit.line:
         return False
-    if (named := re.search(r"(?:but|while) [Rr]ank (\d+) (?:is running|has)", hit.line) or re.search(r"at and around rank (\d+)", hit.line)) or (named := re.search(r"[Rr]anks? \[?(\d+)\]?[^\n]{0,40}(?:did not join|has not joined|not join|diverged|inconsistent)", hit.line)) or (named := re.search(r"while rank (\d+) has", hit.line)):
+    if named := re.search(r"but [Rr]ank (\d+) is running|while rank (\d+) has", hit.line) or re.search(r"at and around rank (\d+)", hit.line):
+        hit.facts["named_rank"] = next(group for group in named.groups() if group)
+    elif named := re.search(r"[Rr]anks? \[?(\d+)\]?[^\n]{0,40}(?:did not join|has not joined|not join|diverged|inconsistent)", hit.line):
         hit.facts["named_rank"] = named[1]
     return True
 

@@ -18,7 +18,9 @@ from hpslurm.scan.patterns import Pattern, Table, compiled, noise, table
 from hpslurm.text import clean
 from hpslurm.values import replace
 
-EDGE = 256 << 10  # bytes at either end of a file that are looked at line by line
+EDGE = 64 << 10  # bytes at either end of a file that are looked at line by line
+WINDOW = (30, 60)  # lines before and after a trigger that are looked at, too
+WINDOWS = 200  # of them per file
 SPEAKERS = 64  # different speakers kept per pattern and file; further ones are only counted
 MOST = 60_000  # events kept in all
 TRIED = 6_000  # lines per pattern and file on which the expression is tried; beyond, they are only counted
@@ -56,7 +58,7 @@ class Collector:
         """One file. A second pass never happens, so a pipe will do."""
         self.files += 1
         if self._find is None:
-            self._find = finder(self.table.literals, fast=self.fast)
+            self._find = finder(self._literals(), fast=self.fast)
         one = _File(self, path, self._find)
         for part in read.parts(stream, limit):
             one.take(part)
@@ -65,6 +67,10 @@ class Collector:
                 progress(part.end - part.start)
         one.close()
 
+    def _literals(self) -> tuple[bytes, ...]:
+        """The table's, then the triggers of ``kinds``; numbers beyond the table are triggers."""
+        return self.table.literals + tuple(trigger for trigger in kinds.TRIGGERS if trigger not in self.table.literals)
+
     # ------------------------------------------------------------------ output
 
     def result(self) -> list[Event]:
@@ -72,7 +78,9 @@ class Collector:
 
     def keep(self, key: tuple[object, ...], event: Event) -> None:
         old = self.events.get(key)
-        if old is not None:
+        if old is not None and event.pattern == "busy":  # the latest began last
+            self.events[key] = event
+        elif old is not None:
             self.events[key] = replace(old, count=old.count + 1, last_line=event.line)
         elif len(self.events) < MOST or event.role == ROOT:
             self.events[key] = event
@@ -89,6 +97,9 @@ class _File:
         self.tried: dict[int, int] = {}
         self.head: list[tuple[int, str]] = []
         self.tail: list[tuple[int, str]] = []
+        self.between: dict[int, str] = {}
+        self.windows = 0
+        self.covered = 0
         self.first = True
 
     def take(self, part: read.Part) -> None:
@@ -99,7 +110,8 @@ class _File:
             self.head = _numbered(head, part.line)
             self.year = _year(head, self.path)
             self.tail = []
-        if (part.end == part.size and part.line > 1) or part.end - part.start > EDGE:
+            self.covered = self.head[-1][0] - 1 if self.head else 0
+        if part.end == part.size and part.line > 1 or part.end - part.start > EDGE:
             begin = max(part.start, part.end - EDGE)
             newline = data.find(b"\n", begin, part.end) + 1
             if newline > 0 and begin > part.start:
@@ -114,7 +126,10 @@ class _File:
             self.examine(data, part.size, begin, stop, line, numbers)
 
     def close(self) -> None:
-        lines = self.head + self.tail
+        seen = {number for number, _ in self.head}
+        seen.update(number for number, _ in self.tail)
+        between = [(number, line) for number, line in sorted(self.between.items()) if number not in seen]
+        lines = self.head + [item for item in between if item[0] > (self.head[-1][0] if self.head else 0)] + self.tail
         for event in kinds.look(self.path, lines, not self.tail):
             event = replace(event, rank=event.rank if event.rank is not None else self.rank, text=clean(event.text))
             speaker = (event.rank, event.host, event.gpu)
@@ -124,8 +139,12 @@ class _File:
 
     def examine(self, data: bytearray, size: int, begin: int, stop: int, number: int, literals: list[int]) -> None:
         wanted: set[int] = set()
+        known = len(self.owner.table.wanted_by)
         for literal in literals:
-            wanted.update(self.owner.table.wanted_by[literal])
+            if literal < known:
+                wanted.update(self.owner.table.wanted_by[literal])
+            elif number > self.covered and self.windows < WINDOWS:
+                self._window(data, size, begin, stop, number)
         if not wanted:
             return
         patterns = sorted((self.owner.table.patterns[index] for index in wanted), key=lambda row: -row.weight)
@@ -140,29 +159,40 @@ class _File:
         else:
             segments = [line]
         look: checks.Look | None = None
-        for segment in segments[-200:]:
+        for labelled in segments[-200:]:
+            segment = prefix.bare(labelled)
             if noise().search(segment):
                 continue
             mark: prefix.Mark | None = None
             for row in patterns:
                 tried[row.number] = tried.get(row.number, 0) + 1
                 if row.check == "exception":
-                    mark = mark or prefix.read(segment, self.year)
+                    mark = mark or prefix.read(labelled, self.year)
                     match = compiled(row.regex).search(mark.text)
                 else:
                     match = compiled(row.regex).search(segment)
                 if not match:
                     continue
-                mark = mark or prefix.read(segment, self.year)
+                mark = mark or prefix.read(labelled, self.year)
                 hit = _hit(row, match, segment, mark)
                 if row.check:
                     look = look or checks.Look(data, size, begin, stop)
                     if not checks.CHECKS[row.check](hit, match, look):
                         continue
-                self._keep(row, hit, number)
+                self._keep(row, hit, number, labelled)
                 break
 
-    def _keep(self, row: Pattern, hit: checks.Hit, number: int) -> None:
+    def _window(self, data: bytearray, size: int, begin: int, stop: int, number: int) -> None:
+        self.windows += 1
+        self.covered = number + WINDOW[1]
+        look = checks.Look(data, size, begin, stop)
+        for index, line in enumerate(look.before(WINDOW[0])):
+            self.between.setdefault(number - 1 - index, line[:4000])
+        own = bytes(data[begin:stop]).decode("utf-8", "replace")
+        for index, line in enumerate([own, *look.after(WINDOW[1])]):
+            self.between.setdefault(number + index, prefix.plain(line)[:4000])
+
+    def _keep(self, row: Pattern, hit: checks.Hit, number: int, line: str) -> None:
         rank = hit.rank if hit.rank is not None else self.rank
         detail = hit.facts.get("seq", "") + hit.facts.get("op", "") + hit.facts.get("code", "") + hit.facts.get("named_rank", "") + hit.facts.get("closed", "")
         speaker = (rank, hit.local_rank, hit.host, hit.gpu, detail[:60], hit.facts.get("xid", ""), hit.time if row.check == "launcher" else None)
@@ -173,7 +203,7 @@ class _File:
                 key = (row.id, hit.cause, self.path, "others")
             self.speakers[row.id] = self.speakers.get(row.id, 0) + 1
         at = hit.facts.pop("at", "")
-        text = f"{hit.text.strip()} {at}".strip() if at else hit.line.strip()
+        text = f"{hit.text.strip()} {at}".strip() if at else line.strip()
         self.owner.keep(
             key,
             Event(

@@ -48,12 +48,14 @@ _PROGRESS = re.compile(r"(\d{1,3})%\|[^|]*\| *(\d+)/(\d+)")
 
 def look(path: str, lines: Lines, whole: bool) -> Iterator[Event]:
     """Events of the head and tail of a file; ``whole`` says that nothing lies between."""
+    labelled = lines
+    lines = [(number, prefix.bare(line)) for number, line in lines]
     text = "\n".join(line for _, line in lines)
     kinds = [name for name, expression in _KINDS if expression.search(text)]
     for name in kinds:
         yield Event(f"kind:{name}", NOISE, path, 1, name)
-    yield from _life(path, lines)
-    yield from _identity(path, lines)
+    yield from _life(path, labelled)
+    yield from _identity(path, labelled)
     if "nccl-tests" in kinds or _ROW.search(text):
         yield from nccl_tests(path, lines)
     if "nvidia-smi" in kinds or "Remapped" in text or "remapped_rows" in text:
@@ -70,32 +72,27 @@ def look(path: str, lines: Lines, whole: bool) -> Iterator[Event]:
     yield from performance(path, lines)
 
 
+# Lines with one of these, and their neighbours, are looked at wherever they stand in a file.
+TRIGGERS = (
+    b"#wrong", b"  float ", b"bfloat16 ", b"    half ", b"Avg bus bandwidth", b"Remapped Rows", b"remapped_rows", b"Uncorr. ECC", b"ECC Errors", b"NODELIST",
+    b"Job summary", b"MISMATCH", b"INCOMPLETE", b" Score=", b"MnRtt/Rnk", b"locked memory", b" /dev/shm", b"Physical state", b"PORT_DOWN", b"state DOWN",
+    b"Using network", b"NET/OFI Init", b"fi_info", b"-100% ", b"100% /",
+)  # fmt: skip
+
+
 def _life(path: str, lines: Lines) -> Iterator[Event]:
-    """The last sign that work went on, and the last long work that somebody began."""
-    year = 1970
+    """The first and the last sign that work went on."""
+    first: Event | None = None
     last: Event | None = None
-    busy: Event | None = None
     for number, line in lines:
         if _LIFE.search(line):
-            mark = prefix.read(line, year)
+            if first is None:
+                first = Event("life-began", NOISE, path, number, line[:300])
+            mark = prefix.read(line)
             last = Event("life", NOISE, path, number, line[:300], mark.time, mark.rank, mark.host)
-        if _BUSY_LINE.search(line) and not _BUSY_DONE.search(line):
-            mark = prefix.read(line, year)
-            busy = Event("busy", NOISE, path, number, line[:300], mark.time, mark.rank, mark.host)
-        elif busy and _BUSY_DONE.search(line) and (prefix.read(line).rank in (busy.rank, None)):
-            busy = None
-    if last:
+    if first and last:
+        yield first
         yield last
-    if busy:
-        yield busy
-
-
-_BUSY_LINE = re.compile(
-    r"(?i)\b(?:sav(?:e|ing)|writ(?:e|ing)|upload(?:ing)?|consolidating|exporting|merging)\b[^\n]{0,60}(?:checkpoint|ckpt|model|state|weights|optimizer|shard)|"
-    r"checkpoint[^\n]{0,30}\b(?:saving|start|begin|writing)|\b(?:running|start(?:ing|ed)?|begin(?:ning)?) (?:the )?(?:eval\w*|validation|inference|generation)|"
-    r"\b(?:evaluating|validating|tokeniz\w+|preprocessing|downloading)\b|(?:map|filter|tokeniz\w+|packing|generating)[^\n]{0,40}\d{1,2}%\|"
-)
-_BUSY_DONE = re.compile(r"(?i)\b(?:saved|done|finished|completed|successfully|took \d|resum\w+|elapsed)\b|100%\|")
 
 
 _COMM = re.compile(r"comm 0x[0-9a-f]+ rank (\d+) n[Rr]anks (\d+)")

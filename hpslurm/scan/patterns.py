@@ -48,7 +48,7 @@ def compiled(regex: str) -> re.Pattern[str]:
 @lru_cache(maxsize=1)
 def noise() -> re.Pattern[str]:
     """One expression for all lines that never count."""
-    return re.compile("|".join(f"(?:{row.regex})" for row in table().patterns if row.role == "noise"))
+    return re.compile("|".join(f"(?:{row.regex})" for row in table().patterns if row.role == "noise" and not row.literals))
 
 
 def _row(number: int, row: dict[str, Any]) -> Pattern:

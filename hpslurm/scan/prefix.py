@@ -70,6 +70,15 @@ def plain(line: str) -> str:
     return _ANSI.sub("", line) if "\x1b" in line else line
 
 
+_OUTER = re.compile(r"(?:\s{0,6}\d{1,6}: ?(?!\d\d:)|\[\d+,\d+\]<std(?:out|err|diag)>: ?|\[(?:default|rank)\d+\]: ?)+")
+
+
+def bare(line: str) -> str:
+    """Without the labels of a launcher, so that a table or a line looks as its program printed it."""
+    match = _OUTER.match(line)
+    return line[match.end() :] if match else line
+
+
 def _seconds(year: int, month: int, day: int, hour: str, minute: str, second: str, fraction: str | None) -> float | None:
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return None

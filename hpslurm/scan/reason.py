@@ -47,6 +47,7 @@ class _Case:
                 self.world = max(self.world, int(event.fact("world") or 0))
         self.kinds = {event.pattern[5:] for event in self.all if event.pattern.startswith("kind:")}
         self.life = [event for event in self.all if event.pattern == "life"]
+        self.began = [event for event in self.all if event.pattern == "life-began"]
         self.busy = [event for event in self.all if event.pattern == "busy"]
         self.files = {event.rank: event.file for event in self.all if event.pattern == "file" and event.rank is not None}
         named = [self._named(event) for event in self.all if event.role != NOISE]
@@ -69,10 +70,11 @@ class _Case:
             return one.line < other.line
         return None
 
-    def alive_after(self, event: Event) -> bool:
+    def survived(self, event: Event) -> bool:
+        """A retry of the start that succeeded: work went on after it, and none before it."""
         for life in self.life:
             if life.file == event.file and life.line > max(event.line, event.last_line):
-                return True
+                return not any(began.file == event.file and began.line < event.line for began in self.began)
             if life.time is not None and event.time is not None and life.time > event.time + 30:
                 return True
         return False
@@ -111,7 +113,7 @@ def _drop_survived(case: _Case, events: list[Event]) -> list[Event]:
     kept = []
     for event in events:
         pattern = case.patterns.by_id.get(event.pattern)
-        if pattern is not None and pattern.transient and case.alive_after(event):
+        if pattern is not None and pattern.transient and case.survived(event):
             continue
         kept.append(event)
     return kept
@@ -325,8 +327,8 @@ def _culprit(case: _Case, chosen: Event, events: list[Event]) -> Culprit | None:
             host = host or ("" if not peer else "")
     if chosen.fact("busy_rank"):
         rank, local, host, pid = int(chosen.fact("busy_rank")), None, "", None
-    if chosen.pattern == "finding:":
-        rank = None
+    if chosen.cause in advice.HARDWARE:  # the process on the line is whoever touched the GPU next
+        pid = None
     if not host and chosen.role == ROOT and chosen.cause in ("prolog_epilog", "node_fail", "host_oom", "pcie_acs_iommu", "slurm_comm", "gdr_missing"):
         hosts = Counter(event.host for event in events if event.host)
         if hosts:
