@@ -1,6 +1,6 @@
 """Scores ``scan`` on a folder of cases: index.toml with the truths, and the logs beside it.
 
-    python benchmarks/scan_score.py tests/scan/corpus [-v]
+python benchmarks/scan_score.py tests/scan/corpus [-v]
 """
 
 from __future__ import annotations

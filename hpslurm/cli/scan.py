@@ -66,7 +66,9 @@ def command(paths: tuple[str, ...], as_json: bool, fail_on: str, strict: bool, s
         if show_events:
             for event in events:
                 if event.role != NOISE:
-                    click.echo(f"       {event.role:8} {event.cause:26} {event.pattern:22} {clean(event.file)}:{event.line} ×{event.count}  {clean(event.text, 120)}")
+                    click.echo(
+                        f"       {event.role:8} {event.cause:26} {event.pattern:22} {clean(event.file)}:{event.line} ×{event.count}  {clean(event.text, 120)}"  # noqa: E501
+                    )
     sys.stdout.flush()
     return 3 if counts(diagnosis, fail_on, strict) else 0
 
@@ -84,7 +86,7 @@ def counts(diagnosis: Diagnosis, fail_on: str, strict: bool) -> bool:
 def print_lines(events: Iterable[Event], diagnosis: Diagnosis) -> None:
     rules = policy.load(policy.PATH)
     click.echo(records.encode(records.run_line(rules, os.environ, "scan")))
-    kept = [event for event in lines.worth_keeping(event for event in events if event.role != NOISE)]
+    kept = list(lines.worth_keeping(event for event in events if event.role != NOISE))
     for event in kept:
         click.echo(records.encode(lines.event_line(event)))
     click.echo(records.encode(lines.diagnosis_line(diagnosis)))
@@ -157,7 +159,12 @@ def _victims(victims: Iterable[Event]) -> list[str]:
 def _wrapped(lead: str, line: str, width: int) -> list[str]:
     inside = render.INDENT + lead
     return textwrap.wrap(
-        line, width, initial_indent=inside, subsequent_indent=" " * len(inside), break_long_words=False, break_on_hyphens=False
+        line,
+        width,
+        initial_indent=inside,
+        subsequent_indent=" " * len(inside),
+        break_long_words=False,
+        break_on_hyphens=False,
     ) or [inside]
 
 

@@ -19,7 +19,13 @@ class Hit:
     def __init__(self, pattern: str, role: str, cause: str, weight: int, line: str, mark: prefix.Mark) -> None:
         self.pattern, self.role, self.cause, self.weight = pattern, role, cause, weight
         self.line, self.text = line, mark.text
-        self.rank, self.local_rank, self.host, self.pid, self.time = mark.rank, mark.local_rank, mark.host, mark.pid, mark.time
+        self.rank, self.local_rank, self.host, self.pid, self.time = (
+            mark.rank,
+            mark.local_rank,
+            mark.host,
+            mark.pid,
+            mark.time,
+        )
         self.gpu = ""
         self.peer = ""
         self.facts: dict[str, str] = {}
@@ -129,7 +135,11 @@ def _sxid(hit: Hit, match: re.Match[str], look: Look) -> bool:
 
 @check("lookback")
 def _lookback(hit: Hit, match: re.Match[str], look: Look) -> bool:
-    hit.gpu = pci(hit.line) or next(filter(None, map(pci, look.before(4))), "") or next(filter(None, map(pci, look.after(2))), "")
+    hit.gpu = (
+        pci(hit.line)
+        or next(filter(None, map(pci, look.before(4))), "")
+        or next(filter(None, map(pci, look.after(2))), "")
+    )
     return True
 
 
@@ -229,7 +239,9 @@ def _not_version_line(hit: Hit, match: re.Match[str], look: Look) -> bool:
 def _iface(hit: Hit, match: re.Match[str], look: Look) -> bool:
     if "NCCL INFO" in hit.line and "set by environment" in hit.line:
         return False
-    if re.search(r"nterface", match[0]) and not re.search(r"IFNAME|socket|NCCL|[Gg]loo|network|eth|ens|ib\d|bond|address", hit.line):
+    if re.search(r"nterface", match[0]) and not re.search(
+        r"IFNAME|socket|NCCL|[Gg]loo|network|eth|ens|ib\d|bond|address", hit.line
+    ):
         return False
     if hit.peer:
         return True
@@ -249,14 +261,14 @@ def _loopback(hit: Hit, match: re.Match[str], look: Look) -> bool:
 
 @check("netlink")
 def _net_link(hit: Hit, match: re.Match[str], look: Look) -> bool:
-    if re.search(r"NCCL|ProcessGroup|[Ll]ink (?:is )?[Uu]p|becomes ready", hit.line):
-        return False
-    return True
+    return not re.search(r"NCCL|ProcessGroup|[Ll]ink (?:is )?[Uu]p|becomes ready", hit.line)
 
 
 @check("iberr")
 def _ib_error(hit: Hit, match: re.Match[str], look: Look) -> bool:
-    if re.search(r"with (?:error|status) ?=?(?:\w+\()?5\b|WR_FLUSH", hit.line):  # flushed: the consequence of an earlier one
+    if re.search(
+        r"with (?:error|status) ?=?(?:\w+\()?5\b|WR_FLUSH", hit.line
+    ):  # flushed: the consequence of an earlier one
         hit.weight = 32
     return True
 
@@ -304,7 +316,9 @@ def _plain_refused(hit: Hit, match: re.Match[str], look: Look) -> bool:
 def _dns(hit: Hit, match: re.Match[str], look: Look) -> bool:
     if re.search(r"wandb|huggingface\.co|hf\.co|pypi|github\.com|mlflow|api\.|https?://|s3[.-]", hit.line):
         hit.weight = 34
-    if not hit.peer and (name := re.search(r"(?:host(?:name)?|address for|resolve|addresses of \() ?:?\"?'?([A-Za-z][\w.-]+)", hit.line)):
+    if not hit.peer and (
+        name := re.search(r"(?:host(?:name)?|address for|resolve|addresses of \() ?:?\"?'?([A-Za-z][\w.-]+)", hit.line)
+    ):
         hit.peer = name[1]
     return True
 
@@ -330,7 +344,9 @@ _BUSY = re.compile(
 _BAR = re.compile(r"\d{1,3}%\|.*\[\d+:\d\d")
 
 
-_BUSY_DONE = re.compile(r"(?i)\b(?:saved|done|finished|completed|successfully|took \d|resum\w+|elapsed|every \d+ steps?)\b|100%\||=True|=False")
+_BUSY_DONE = re.compile(
+    r"(?i)\b(?:saved|done|finished|completed|successfully|took \d|resum\w+|elapsed|every \d+ steps?)\b|100%\||=True|=False"  # noqa: E501
+)
 
 
 @check("busy")
@@ -356,7 +372,7 @@ def _monitored(hit: Hit, match: re.Match[str], look: Look) -> bool:
 
 _WORK = re.compile(
     r"\[Rank (?P<rank>\d+)\].*?WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?(?:\.\.\., )?(?:OpType=(?P<op>\w+))?"
-    r"(?:, NumelIn=(?P<inn>\d+), NumelOut=(?P<out>\d+))?(?:, Timeout\(ms\)=(?P<limit>\d+))?\)(?:.*? ran for (?P<ran>\d+))?",
+    r"(?:, NumelIn=(?P<inn>\d+), NumelOut=(?P<out>\d+))?(?:, Timeout\(ms\)=(?P<limit>\d+))?\)(?:.*? ran for (?P<ran>\d+))?",  # noqa: E501
     re.DOTALL,
 )
 
@@ -374,7 +390,10 @@ def _watchdog(hit: Hit, match: re.Match[str], look: Look) -> bool:
     if group := re.search(r"\[PG (?:ID )?(\d+)(?: PG GUID [^\]]*?\(([^)]*)\))?", text):
         hit.facts["pg"] = group[2] or group[1]
     before = hit.line[: match.start()] + "\n" + "\n".join(look.before(40, 16384))
-    if re.search(r"max_(?:epochs|steps)=\S* reached|[Tt]raining (?:is )?(?:complete|completed|finished|done)|Finished training|[Tt]rain(?:ing)? (?:loss|run) .*complete", before):
+    if re.search(
+        r"max_(?:epochs|steps)=\S* reached|[Tt]raining (?:is )?(?:complete|completed|finished|done)|Finished training|[Tt]rain(?:ing)? (?:loss|run) .*complete",  # noqa: E501
+        before,
+    ):
         hit.facts["finished"] = "yes"
     return True
 
@@ -384,11 +403,12 @@ def _collective_timeout(hit: Hit, match: re.Match[str], look: Look) -> bool:
     if match.groupdict().get("rank"):
         hit.facts["named_rank"] = match["rank"]
         hit.rank = None
-    if re.search(r"TORCH_NCCL\w*=|NCCL_\w*TIMEOUT\w*[ =:]|timeout[ =:]+\d+(?:\.\d+)?(?:s|ms)?[,)]?$|ddp_timeout|set by environment|nccl_timeout|--\w*timeout|connect", hit.line):
+    if re.search(
+        r"TORCH_NCCL\w*=|NCCL_\w*TIMEOUT\w*[ =:]|timeout[ =:]+\d+(?:\.\d+)?(?:s|ms)?[,)]?$|ddp_timeout|set by environment|nccl_timeout|--\w*timeout|connect",  # noqa: E501
+        hit.line,
+    ):
         return False
-    if "elastic" in hit.line and "timeout" in hit.line:
-        return False
-    return True
+    return not ("elastic" in hit.line and "timeout" in hit.line)
 
 
 @check("localrank")
@@ -406,16 +426,22 @@ def _peer_reset(hit: Hit, match: re.Match[str], look: Look) -> bool:
 def _desync(hit: Hit, match: re.Match[str], look: Look) -> bool:
     if "NCCL_DESYNC" in hit.line or "DESYNC_DEBUG=" in hit.line:
         return False
-    if named := re.search(r"but [Rr]ank (\d+) is running|while rank (\d+) has", hit.line) or re.search(r"at and around rank (\d+)", hit.line):
+    if named := re.search(r"but [Rr]ank (\d+) is running|while rank (\d+) has", hit.line) or re.search(
+        r"at and around rank (\d+)", hit.line
+    ):
         hit.facts["named_rank"] = next(group for group in named.groups() if group)
-    elif named := re.search(r"[Rr]anks? \[?(\d+)\]?[^\n]{0,40}(?:did not join|has not joined|not join|diverged|inconsistent)", hit.line):
+    elif named := re.search(
+        r"[Rr]anks? \[?(\d+)\]?[^\n]{0,40}(?:did not join|has not joined|not join|diverged|inconsistent)", hit.line
+    ):
         hit.facts["named_rank"] = named[1]
     return True
 
 
 # --------------------------------------------------------------------------- topology, GPUDirect
 
-_MACHINE = re.compile(r"\b(p3dn|p4de?|p5en|p5e?|p6(?:-b\d+)?|g[456]e?|trn[12]|nd?v[2345]|ncv4|ndv[45]|a[23])\b", re.IGNORECASE)
+_MACHINE = re.compile(
+    r"\b(p3dn|p4de?|p5en|p5e?|p6(?:-b\d+)?|g[456]e?|trn[12]|nd?v[2345]|ncv4|ndv[45]|a[23])\b", re.IGNORECASE
+)
 
 
 @check("topoenv")
@@ -425,7 +451,12 @@ def _topo_env(hit: Hit, match: re.Match[str], look: Look) -> bool:
     if not made_for:
         return False
     around = look.around(60)
-    running = {name.lower() for name in re.findall(r"Running on (\w+)\.\w+ platform|[Ii]nstance type:? (\w+)\.", around) for name in name if name}
+    running = {
+        name.lower()
+        for name in re.findall(r"Running on (\w+)\.\w+ platform|[Ii]nstance type:? (\w+)\.", around)
+        for name in name
+        if name
+    }
     return bool(running) and not (made_for & running)
 
 
@@ -475,10 +506,11 @@ def _node_fail(hit: Hit, match: re.Match[str], look: Look) -> bool:
 
 @check("nodename")
 def _node_name(hit: Hit, match: re.Match[str], look: Look) -> bool:
-    if named := re.search(r"\b(?:NodeName=|[Nn]odes? |node_name=|StepId=\S+ ON )([A-Za-z][\w.-]*(?:\[[\d,-]+\])?\w*)", hit.line):
-        if named[1] not in ("has", "is", "not", "failure", "failed", "unexpectedly", "configuration", "state", "on"):
-            hit.host = named[1]
-            return True
+    if (named := re.search(
+        r"\b(?:NodeName=|[Nn]odes? |node_name=|StepId=\S+ ON )([A-Za-z][\w.-]*(?:\[[\d,-]+\])?\w*)", hit.line
+    )) and named[1] not in ("has", "is", "not", "failure", "failed", "unexpectedly", "configuration", "state", "on"):
+        hit.host = named[1]
+        return True
     if row := re.search(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\s+([A-Za-z][\w.,\[\]-]*)\s*$", hit.line):  # sinfo -R
         hit.host = row[1]
         return True
@@ -511,10 +543,15 @@ def _prolog(hit: Hit, match: re.Match[str], look: Look) -> bool:
 
 @check("container")
 def _container(hit: Hit, match: re.Match[str], look: Look) -> bool:
-    if not re.search(r"pyxis|enroot|docker|podman|container|spank|apptainer|singularity|OCI|squashfs|registry|plugstack|manifest", hit.line, re.IGNORECASE):
-        if not re.search(r"pyxis|enroot", "\n".join(look.before(6))):
-            return False
-    return not re.search(r"importing docker image|imported docker image|creating container filesystem|starting container", hit.line)
+    if not re.search(
+        r"pyxis|enroot|docker|podman|container|spank|apptainer|singularity|OCI|squashfs|registry|plugstack|manifest",
+        hit.line,
+        re.IGNORECASE,
+    ) and not re.search(r"pyxis|enroot", "\n".join(look.before(6))):
+        return False
+    return not re.search(
+        r"importing docker image|imported docker image|creating container filesystem|starting container", hit.line
+    )
 
 
 @check("hungtask")
@@ -532,7 +569,9 @@ def _hung_task(hit: Hit, match: re.Match[str], look: Look) -> bool:
 
 @check("nospace")
 def _no_space(hit: Hit, match: re.Match[str], look: Look) -> bool:
-    if re.search(r"/dev/shm|shm|torch_\d+_", hit.line) or re.search(r"/dev/shm|shm_|shared memory|memfd", "\n".join([*look.before(4), *look.after(4)])):
+    if re.search(r"/dev/shm|shm|torch_\d+_", hit.line) or re.search(
+        r"/dev/shm|shm_|shared memory|memfd", "\n".join([*look.before(4), *look.after(4)])
+    ):
         hit.cause, hit.weight = "shm_full", 80
     return True
 
@@ -544,9 +583,7 @@ def _disk_quota(hit: Hit, match: re.Match[str], look: Look) -> bool:
 
 @check("ioerr")
 def _io_error(hit: Hit, match: re.Match[str], look: Look) -> bool:
-    if re.search(r"slurm|srun|munge|NCCL|socket\.", hit.line):
-        return False
-    return True
+    return not re.search(r"slurm|srun|munge|NCCL|socket\.", hit.line)
 
 
 @check("lustre")
@@ -575,7 +612,9 @@ def _checksum(hit: Hit, match: re.Match[str], look: Look) -> bool:
 
 @check("nan")
 def _nan(hit: Hit, match: re.Match[str], look: Look) -> bool:
-    if re.search(r"check_for_nan|detect_anomaly|nan_to_num|=(?:True|False)|RuntimeWarning|skip_nan|ignore_nan", hit.line):
+    if re.search(
+        r"check_for_nan|detect_anomaly|nan_to_num|=(?:True|False)|RuntimeWarning|skip_nan|ignore_nan", hit.line
+    ):
         return False
     hit.cause = "app_error"
     return True
@@ -591,9 +630,9 @@ _WRAPPERS = re.compile(
     r"RendezvousTimeoutError|RendezvousClosedError|WorkerTerminated|SubprocessTerminated)$"
 )
 _OTHERS_FAULT = re.compile(
-    r"NCCL|nccl|[Ww]atchdog|TCPStore|[Cc]onnection (?:reset|closed|refused|timed|aborted|lost)|Broken pipe|timed out|Socket Timeout|"
-    r"Engine (?:core|process)|EngineCore|[Cc]ancelled|exited unexpectedly|process \d+ terminated|[Ll]ost connection|[Gg]loo|"
-    r"remote (?:process|peer|rank)|[Pp]eer (?:closed|reset|gone)|[Ww]orker failed|store->|HCCL|RCCL|hccl|died unexpectedly|wait timeout|more than 1EB"
+    r"NCCL|nccl|[Ww]atchdog|TCPStore|[Cc]onnection (?:reset|closed|refused|timed|aborted|lost)|Broken pipe|timed out|Socket Timeout|"  # noqa: E501
+    r"Engine (?:core|process)|EngineCore|[Cc]ancelled|exited unexpectedly|process \d+ terminated|[Ll]ost connection|[Gg]loo|"  # noqa: E501
+    r"remote (?:process|peer|rank)|[Pp]eer (?:closed|reset|gone)|[Ww]orker failed|store->|HCCL|RCCL|hccl|died unexpectedly|wait timeout|more than 1EB"  # noqa: E501
 )
 
 
@@ -611,7 +650,9 @@ def _exception(hit: Hit, match: re.Match[str], look: Look) -> bool:
 
 
 _EXCEPTION_LINE = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: .*|:?)$")
-_SHM_FRAMES = re.compile(r"multiprocessing/(?:spawn|resource_tracker|resource_sharer|synchronize|shared_memory|reduction|heap|popen\w*)\.py")
+_SHM_FRAMES = re.compile(
+    r"multiprocessing/(?:spawn|resource_tracker|resource_sharer|synchronize|shared_memory|reduction|heap|popen\w*)\.py"
+)
 
 
 @check("traceback")
@@ -633,10 +674,13 @@ def _traceback(hit: Hit, match: re.Match[str], look: Look) -> bool:
         if not ended or text.startswith(("During handling", "The above exception", "Traceback")):
             break
         name = ended[1]
-        if name.rsplit(".", 1)[-1] == "FileNotFoundError" and _SHM_FRAMES.search("\n".join(frames)) and re.search(r"Errno 2\]", text):
-            if not re.search(r"\.(?:py|json|yaml|pt|bin|txt|parquet|arrow)\b", text):
-                hit.cause, hit.weight, hit.facts["at"] = "shm_removed", 74, text.strip()[:200]
-                return True
+        if (
+            name.rsplit(".", 1)[-1] == "FileNotFoundError"
+            and _SHM_FRAMES.search("\n".join(frames))
+            and re.search(r"Errno 2\]", text)
+        ) and not re.search(r"\.(?:py|json|yaml|pt|bin|txt|parquet|arrow)\b", text):
+            hit.cause, hit.weight, hit.facts["at"] = "shm_removed", 74, text.strip()[:200]
+            return True
         if _WRAPPERS.search(name) or _OTHERS_FAULT.search(text[:300]):
             return False
         hit.facts["at"] = text.strip()[:300]
@@ -649,16 +693,16 @@ def _traceback(hit: Hit, match: re.Match[str], look: Look) -> bool:
 
 @check("modmiss")
 def _module_missing(hit: Hit, match: re.Match[str], look: Look) -> bool:
-    return not re.search(r"[Ww]arning|optional|falling back|skipping|nvidia-smi: command|/etc/profile|\.bashrc", hit.line)
+    return not re.search(
+        r"[Ww]arning|optional|falling back|skipping|nvidia-smi: command|/etc/profile|\.bashrc", hit.line
+    )
 
 
 @check("segv")
 def _segfault(hit: Hit, match: re.Match[str], look: Look) -> bool:
     if re.search(r"Abort|Bus error|SIGABRT", hit.line) and not re.search(r"SIGSEGV|[Ss]egmentation|segfault", hit.line):
         return False
-    if "core dumped" in match[0] and not re.search(r"fault|SEGV|instruction|exception", hit.line):
-        return False
-    return True
+    return not ("core dumped" in match[0] and not re.search(r"fault|SEGV|instruction|exception", hit.line))
 
 
 @check("abort")
@@ -723,7 +767,11 @@ def _fatal_word(hit: Hit, match: re.Match[str], look: Look) -> bool:
 
 @check("straggler")
 def _straggler(hit: Hit, match: re.Match[str], look: Look) -> bool:
-    if re.search(r"no stragglers?|stragglers?(?: found)?:? *(?:none|\[\]|set\(\)|0\b)|straggler_|--\w*straggler|import ", hit.line, re.IGNORECASE):
+    if re.search(
+        r"no stragglers?|stragglers?(?: found)?:? *(?:none|\[\]|set\(\)|0\b)|straggler_|--\w*straggler|import ",
+        hit.line,
+        re.IGNORECASE,
+    ):
         return False
     if named := re.search(r"[Rr]ank[s]?[ :=#]*\[?(\d+)", hit.line):
         hit.rank = int(named[1])

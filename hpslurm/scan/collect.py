@@ -37,7 +37,7 @@ class Collector:
         self.files = 0
         self.bytes = 0
         self.tail_facts: list[Event] = []
-        self._find: Finder | None = None
+        self.literals, self.triggers = _with_triggers(self.table)
 
     # ------------------------------------------------------------------ input
 
@@ -50,26 +50,26 @@ class Collector:
         except OSError as error:
             self.unread.append(f"{path}: {error.strerror or error}")
         except Exception as error:  # a damaged archive raises what its decoder likes
-            if not isinstance(error, (EOFError, ValueError)) and "zlib" not in type(error).__module__ and "zstd" not in repr(type(error)).lower():
+            if (
+                not isinstance(error, (EOFError, ValueError))
+                and "zlib" not in type(error).__module__
+                and "zstd" not in repr(type(error)).lower()
+            ):
                 raise
             self.unread.append(f"{path}: damaged archive ({error}); what came before the damage was read")
 
-    def stream(self, stream: IO[bytes], path: str, progress: Callable[[int], None] | None = None, limit: int | None = None) -> None:
+    def stream(
+        self, stream: IO[bytes], path: str, progress: Callable[[int], None] | None = None, limit: int | None = None
+    ) -> None:
         """One file. A second pass never happens, so a pipe will do."""
         self.files += 1
-        if self._find is None:
-            self._find = finder(self._literals(), fast=self.fast)
-        one = _File(self, path, self._find)
+        one = _File(self, path, finder(self.literals, fast=self.fast))
         for part in read.parts(stream, limit):
             one.take(part)
             self.bytes += part.end - part.start
             if progress:
                 progress(part.end - part.start)
         one.close()
-
-    def _literals(self) -> tuple[bytes, ...]:
-        """The table's, then the triggers of ``kinds``; numbers beyond the table are triggers."""
-        return self.table.literals + tuple(trigger for trigger in kinds.TRIGGERS if trigger not in self.table.literals)
 
     # ------------------------------------------------------------------ output
 
@@ -111,7 +111,7 @@ class _File:
             self.year = _year(head, self.path)
             self.tail = []
             self.covered = self.head[-1][0] - 1 if self.head else 0
-        if part.end == part.size and part.line > 1 or part.end - part.start > EDGE:
+        if (part.end == part.size and part.line > 1) or part.end - part.start > EDGE:
             begin = max(part.start, part.end - EDGE)
             newline = data.find(b"\n", begin, part.end) + 1
             if newline > 0 and begin > part.start:
@@ -143,7 +143,7 @@ class _File:
         for literal in literals:
             if literal < known:
                 wanted.update(self.owner.table.wanted_by[literal])
-            elif number > self.covered and self.windows < WINDOWS:
+            if literal in self.owner.triggers and number > self.covered and self.windows < WINDOWS:
                 self._window(data, size, begin, stop, number)
         if not wanted:
             return
@@ -154,15 +154,11 @@ class _File:
             return
         raw = bytes(data[begin:stop]).decode("utf-8", "replace")
         line = prefix.plain(raw)
-        if "\r" in line:
-            segments = [segment for segment in line.split("\r") if segment]
-        else:
-            segments = [line]
+        segments = [segment for segment in line.split("\r") if segment] if "\r" in line else [line]
         look: checks.Look | None = None
         for labelled in segments[-200:]:
             segment = prefix.bare(labelled)
-            if noise().search(segment):
-                continue
+            quiet: bool | None = None
             mark: prefix.Mark | None = None
             for row in patterns:
                 tried[row.number] = tried.get(row.number, 0) + 1
@@ -173,6 +169,10 @@ class _File:
                     match = compiled(row.regex).search(segment)
                 if not match:
                     continue
+                if quiet is None:  # asked last, because it costs most
+                    quiet = noise().search(segment) is not None
+                if quiet:
+                    break
                 mark = mark or prefix.read(labelled, self.year)
                 hit = _hit(row, match, segment, mark)
                 if row.check:
@@ -194,13 +194,27 @@ class _File:
 
     def _keep(self, row: Pattern, hit: checks.Hit, number: int, line: str) -> None:
         rank = hit.rank if hit.rank is not None else self.rank
-        detail = hit.facts.get("seq", "") + hit.facts.get("op", "") + hit.facts.get("code", "") + hit.facts.get("named_rank", "") + hit.facts.get("closed", "")
-        speaker = (rank, hit.local_rank, hit.host, hit.gpu, detail[:60], hit.facts.get("xid", ""), hit.time if row.check == "launcher" else None)
-        key = (row.id, hit.cause, self.path, speaker)
+        detail = (
+            hit.facts.get("seq", "")
+            + hit.facts.get("op", "")
+            + hit.facts.get("code", "")
+            + hit.facts.get("named_rank", "")
+            + hit.facts.get("closed", "")
+        )
+        speaker = (
+            rank,
+            hit.local_rank,
+            hit.host,
+            hit.gpu,
+            detail[:60],
+            hit.facts.get("xid", ""),
+            hit.time if row.check == "launcher" else None,
+        )
+        key: tuple[object, ...] = (row.id, hit.cause, self.path, speaker)
         if key not in self.owner.events:
             most = SPEAKERS * 8 if row.id in ("watchdog", "nccl-local-closed") else SPEAKERS
             if self.speakers.get(row.id, 0) >= most:
-                key = (row.id, hit.cause, self.path, "others")
+                key = (row.id, hit.cause, self.path, ("others",))
             self.speakers[row.id] = self.speakers.get(row.id, 0) + 1
         at = hit.facts.pop("at", "")
         text = f"{hit.text.strip()} {at}".strip() if at else line.strip()
@@ -226,6 +240,12 @@ class _File:
                 tuple((name, clean(value, 200)) for name, value in hit.facts.items()),
             ),
         )
+
+
+def _with_triggers(known: Table) -> tuple[tuple[bytes, ...], frozenset[int]]:
+    """The literals of the table, then the triggers of ``kinds``; and the numbers of all triggers."""
+    every = known.literals + tuple(trigger for trigger in kinds.TRIGGERS if trigger not in known.literals)
+    return every, frozenset(number for number, literal in enumerate(every) if literal in kinds.TRIGGERS)
 
 
 def _hit(row: Pattern, match: re.Match[str], line: str, mark: prefix.Mark) -> checks.Hit:

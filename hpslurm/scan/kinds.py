@@ -17,16 +17,16 @@ from hpslurm.scan.checks import pci
 Lines = list[tuple[int, str]]  # line number, text
 
 KINDS = (
-    ("nccl-tests", r"nThread \d+ nGpus|# nccl-tests version|Out of bounds values|Avg bus bandwidth|#\s+size\s+count\s+type|out-of-place\s+in-place"),
+    ("nccl-tests", r"nThread \d+ nGpus|# nccl-tests version|Out of bounds values|Avg bus bandwidth|#\s+size\s+count\s+type|out-of-place\s+in-place"),  # noqa: E501
     ("nccl-log", r"NCCL (?:INFO|WARN|TRACE|VERSION) |NCCL version \d"),
-    ("kernel-log", r"NVRM: |^\[ *\d+\.\d{3,}\]|\bkernel: |^\d{1,3},\d+,\d+,[-\w,=]+;|^kern +:|nvidia-nvswitch\d|nvidia-peermem"),
-    ("slurmctld-log", r"_slurm_rpc_|sched: Allocate|_job_complete:|slurmctld|^\[\d{4}-\d\d-\d\dT[\d:.]+\] (?:error: |debug|sched|backfill|_|update_node|node_did_resp|cleanup)"),
+    ("kernel-log", r"NVRM: |^\[ *\d+\.\d{3,}\]|\bkernel: |^\d{1,3},\d+,\d+,[-\w,=]+;|^kern +:|nvidia-nvswitch\d|nvidia-peermem"),  # noqa: E501
+    ("slurmctld-log", r"_slurm_rpc_|sched: Allocate|_job_complete:|slurmctld|^\[\d{4}-\d\d-\d\dT[\d:.]+\] (?:error: |debug|sched|backfill|_|update_node|node_did_resp|cleanup)"),  # noqa: E501
     ("slurmd-log", r"slurmd(?:\[|:)|launch task StepId|\[\d+\.(?:batch|extern|\d+)\] "),
     ("scontrol", r"^\s*NodeName=\S+ |^JobId=\d+ |^PartitionName="),
     ("sinfo", r"^PARTITION +AVAIL|^REASON +USER|^NODELIST +NODES|^HOSTNAMES +"),
     ("squeue", r"^ +JOBID PARTITION|^JOBID "),
     ("sacct", r"^JobID(?:\||\s+)JobName|^\s*JobID\s"),
-    ("nvidia-smi", r"NVSMI LOG|NVIDIA-SMI \d|Clocks (?:Event|Throttle) Reasons|Remapped Rows|^GPU \d+: |Driver Version +:|ECC Mode"),
+    ("nvidia-smi", r"NVSMI LOG|NVIDIA-SMI \d|Clocks (?:Event|Throttle) Reasons|Remapped Rows|^GPU \d+: |Driver Version +:|ECC Mode"),  # noqa: E501
     ("fi_info", r"^\s*provider: \S+|^\s*fabric: (?:EFA|efa)|protocol: FI_PROTO|fi_info "),
     ("ras", r"^Job summary$|Communicators\.\.\. |RAS client|^Gathering data about the"),
     ("lspci", r"ACSCtl:|LnkSta:"),
@@ -39,8 +39,8 @@ KINDS = (
 _KINDS = [(name, re.compile(expression, re.MULTILINE)) for name, expression in KINDS]
 
 _LIFE = re.compile(
-    r"\d{1,3}%\|[^|]*\| *\d+/\d+|(?:loss|Loss)\b[ :=]+\d|[Ee]poch[ :=\[]+\d+|(?:iter(?:ation)?|[Ss]tep)[ :=\[]+\d+[^\n]*(?:loss|time|lr|tok)|Init COMPLETE|"
-    r"Training (?:complete|finished|done)|tokens?/s|it/s\]|s/it\]|samples?/s|Avg bus bandwidth|Out of bounds values : 0 OK|"
+    r"\d{1,3}%\|[^|]*\| *\d+/\d+|(?:loss|Loss)\b[ :=]+\d|[Ee]poch[ :=\[]+\d+|(?:iter(?:ation)?|[Ss]tep)[ :=\[]+\d+[^\n]*(?:loss|time|lr|tok)|Init COMPLETE|"  # noqa: E501
+    r"Training (?:complete|finished|done)|tokens?/s|it/s\]|s/it\]|samples?/s|Avg bus bandwidth|Out of bounds values : 0 OK|"  # noqa: E501
     r"throughput[ :=]+\d|elapsed time per iteration|Destroy COMPLETE"
 )
 _PROGRESS = re.compile(r"(\d{1,3})%\|[^|]*\| *(\d+)/(\d+)")
@@ -74,8 +74,8 @@ def look(path: str, lines: Lines, whole: bool) -> Iterator[Event]:
 
 # Lines with one of these, and their neighbours, are looked at wherever they stand in a file.
 TRIGGERS = (
-    b"#wrong", b"  float ", b"bfloat16 ", b"    half ", b"Avg bus bandwidth", b"Remapped Rows", b"remapped_rows", b"Uncorr. ECC", b"ECC Errors", b"NODELIST",
-    b"Job summary", b"MISMATCH", b"INCOMPLETE", b" Score=", b"MnRtt/Rnk", b"locked memory", b" /dev/shm", b"Physical state", b"PORT_DOWN", b"state DOWN",
+    b"#wrong", b"  float ", b"bfloat16 ", b"    half ", b"Avg bus bandwidth", b"Remapped Rows", b"remapped_rows", b"Uncorr. ECC", b"ECC Errors", b"NODELIST",  # noqa: E501
+    b"Job summary", b"MISMATCH", b"INCOMPLETE", b" Score=", b"MnRtt/Rnk", b"locked memory", b" /dev/shm", b"Physical state", b"PORT_DOWN", b"state DOWN",  # noqa: E501
     b"Using network", b"NET/OFI Init", b"fi_info", b"-100% ", b"100% /",
 )  # fmt: skip
 
@@ -96,7 +96,9 @@ def _life(path: str, lines: Lines) -> Iterator[Event]:
 
 
 _COMM = re.compile(r"comm 0x[0-9a-f]+ rank (\d+) n[Rr]anks (\d+)")
-_GLOBAL = re.compile(r"(?:global[_ ]rank|GLOBAL_RANK)[ :=]+(\d+)(?:[^\n]*?(?:world[_ ]size|MEMBER)[ :=]+(?:\d+/)?(\d+))?", re.IGNORECASE)
+_GLOBAL = re.compile(
+    r"(?:global[_ ]rank|GLOBAL_RANK)[ :=]+(\d+)(?:[^\n]*?(?:world[_ ]size|MEMBER)[ :=]+(?:\d+/)?(\d+))?", re.IGNORECASE
+)
 _WORLD = re.compile(r"(?:world[_ ]size|WORLD_SIZE|nranks|nRanks)[ '\":=]+(\d+)")
 
 
@@ -121,10 +123,12 @@ def _identity(path: str, lines: Lines) -> Iterator[Event]:
 # --------------------------------------------------------------------------- nccl-tests
 
 _TYPES = "int8|uint8|int32|uint32|int64|uint64|half|float|double|bfloat16|f8e4m3|f8e5m2|char|int"
-_ROW = re.compile(rf"^(?:\s*\[\d+,\d+\]<std(?:out|err)>:\s?|\s*\d+: )?\s*(?:\d+ +)?(\d+)\s+(\d+)\s+({_TYPES})\s+(\S.*)$", re.MULTILINE)
+_ROW = re.compile(
+    rf"^(?:\s*\[\d+,\d+\]<std(?:out|err)>:\s?|\s*\d+: )?\s*(?:\d+ +)?(\d+)\s+(\d+)\s+({_TYPES})\s+(\S.*)$", re.MULTILINE
+)
 _DEVICE = re.compile(r"Rank\s+(\d+)(?:\s+Group\s+\d+)?\s+Pid\s+\d+ on\s+(\S+) device\s+\d+ \[[0-9a-fx:.]+\] (.+?)\s*$")
 # Bus bandwidth, GB/s of 10^9, below which a large all_reduce is far from normal: (one node, several nodes).
-_FLOOR = (("B300", 400, 200), ("B200", 400, 190), ("GB200", 400, 150), ("H200", 240, 100), ("H100", 240, 100), ("H800", 100, 60),
+_FLOOR = (("B300", 400, 200), ("B200", 400, 190), ("GB200", 400, 150), ("H200", 240, 100), ("H100", 240, 100), ("H800", 100, 60),  # noqa: E501
           ("A100", 120, 25), ("V100", 60, 5))  # fmt: skip
 SATURATED = 64 << 20  # bytes from which a row says something about bandwidth
 
@@ -138,7 +142,10 @@ def nccl_tests(path: str, lines: Lines) -> Iterator[Event]:
         if device := _DEVICE.search(line):
             hosts.add(device[2])
             model = device[3]
-        elif started := re.search(r"Collective test starting: (\w+)|\b(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|alltoall|sendrecv|broadcast)_perf\b", line):
+        elif started := re.search(
+            r"Collective test starting: (\w+)|\b(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|alltoall|sendrecv|broadcast)_perf\b",  # noqa: E501
+            line,
+        ):
             test = started[1] or started[2]
         elif row := _ROW.match(line):
             size, count = int(row[1]), int(row[2])
@@ -166,7 +173,7 @@ def nccl_tests(path: str, lines: Lines) -> Iterator[Event]:
         if max(worst[3]) < 0.4 * max(max(row[3]) for row in same):
             first = next(row for row in same if max(row[3]) < 0.4 * max(max(r[3]) for r in same))
             yield Event("tests-slow", ROOT, path, first[2], first[1], cause="slow_bandwidth", weight=58,
-                        facts=(("busbw", f"{max(worst[3])}"), ("expected", f"{max(max(r[3]) for r in same)} in another run"),))  # fmt: skip
+                        facts=(("busbw", f"{max(worst[3])}"), ("expected", f"{max(max(r[3]) for r in same)} in another run"),))  # fmt: skip  # noqa: E501
             return
     floor = 5.0
     for name, one, several in _FLOOR:
@@ -185,7 +192,7 @@ def nccl_tests(path: str, lines: Lines) -> Iterator[Event]:
 
 def _busbw(numbers: list[str]) -> list[float]:
     """Bus bandwidth of both halves: time algbw busbw #wrong, twice; an optional root stands before."""
-    values = [word for word in numbers]
+    values = list(numbers)
     if len(values) % 4 == 1 and values[0].lstrip("-").isdigit():
         values = values[1:]
     if len(values) < 4:
@@ -208,9 +215,8 @@ def _wrong(rest: list[str]) -> bool:
         if len(half) == 4 and half[3] != "N/A":
             if half[3].isdigit() and int(half[3]) > 0:
                 return True
-            if "e" in half[3] or "." in half[3]:
-                if float(half[3]) > 0.01:
-                    return True
+            if ("e" in half[3] or "." in half[3]) and float(half[3]) > 0.01:
+                return True
     return False
 
 
@@ -230,11 +236,13 @@ def nvidia_smi(path: str, lines: Lines) -> Iterator[Event]:
         if "Remapped Rows" in section or section in ("Bank Remap Availability Histogram",):
             if re.match(r"(?:Pending|Remapping Failure Occurred)\s*:\s*(?:Yes|[1-9])", text):
                 failed = "Failure" in text
-                yield Event("smi-remap", ROOT, path, number, text, cause="gpu_ecc", weight=88 if failed else 80, gpu=gpu,
+                yield Event("smi-remap", ROOT, path, number, text, cause="gpu_ecc", weight=88 if failed else 80, gpu=gpu,  # noqa: E501
                             facts=(("remap", "failed" if failed else "pending"),))  # fmt: skip
-        if match := re.match(r"(?:DRAM|SRAM) Uncorrectable[^:]*:\s*([1-9]\d*)|Double Bit ECC\s*:\s*([1-9]\d*)|Total\s*:\s*\d+ uncorrect", text):
-            if section != "Aggregate":
-                yield Event("smi-ecc", ROOT, path, number, text, cause="gpu_ecc", weight=76, gpu=gpu)
+        if (match := re.match(
+            r"(?:DRAM|SRAM) Uncorrectable[^:]*:\s*([1-9]\d*)|Double Bit ECC\s*:\s*([1-9]\d*)|Total\s*:\s*\d+ uncorrect",
+            text,
+        )) and section != "Aggregate":
+            yield Event("smi-ecc", ROOT, path, number, text, cause="gpu_ecc", weight=76, gpu=gpu)
         if re.match(r"SRAM Threshold Exceeded\s*:\s*Yes", text):
             yield Event("smi-ecc", ROOT, path, number, text, cause="gpu_ecc", weight=84, gpu=gpu)
         if "remapped_rows" in text and "," in text:
@@ -269,9 +277,9 @@ def sinfo(path: str, lines: Lines) -> Iterator[Event]:
             continue
         if re.match(r"(?:down|fail|failing|failg|inval|error|unk|unknown|no_respond)", state) or state.endswith("*"):
             first = re.sub(r"\[.*", "", nodes.split(",")[0]) if "[" not in nodes.split(",")[0] else nodes
-            yield Event("sinfo-state", ROOT, path, number, line.strip()[:300], cause="slurm_node_config" if state.startswith("inval") else "node_fail",
+            yield Event("sinfo-state", ROOT, path, number, line.strip()[:300], cause="slurm_node_config" if state.startswith("inval") else "node_fail",  # noqa: E501
                         weight=64, host=first, facts=(("state", state),))  # fmt: skip
-        elif state.startswith("drain") or state.startswith("drng"):
+        elif state.startswith(("drain", "drng")):
             drained = drained or (number, line.strip()[:300], nodes)
     if drained:
         yield Event("sinfo-drained", NOISE, path, drained[0], drained[1], host=drained[2])
@@ -285,11 +293,17 @@ def network(path: str, lines: Lines) -> Iterator[Event]:
     socket: tuple[int, str] | None = None
     wanted = False
     for number, line in lines:
-        if re.search(r"Using network (?:AWS )?(?:Libfabric|IB\w*|IBext\w*|OFI|UCX)|Selected [Pp]rovider is efa|via NET/(?:AWS )?Libfabric", line):
+        if re.search(
+            r"Using network (?:AWS )?(?:Libfabric|IB\w*|IBext\w*|OFI|UCX)|Selected [Pp]rovider is efa|via NET/(?:AWS )?Libfabric",  # noqa: E501
+            line,
+        ):
             return
         if re.search(r"Using network Socket|NCCL_NET set by environment to Socket", line):
             socket = socket or (number, line[:300])
-        if re.search(r"NET/OFI|FI_PROVIDER|FI_EFA|libnccl-ofi|aws-ofi|AWS Libfabric|\b(?:p4de?|p5en?|p5|p6-\w+)[.-]?\d*x?large", line):
+        if re.search(
+            r"NET/OFI|FI_PROVIDER|FI_EFA|libnccl-ofi|aws-ofi|AWS Libfabric|\b(?:p4de?|p5en?|p5|p6-\w+)[.-]?\d*x?large",
+            line,
+        ):
             wanted = True
     if socket and (wanted or ("Socket" in socket[1] and "environment" in socket[1])):
         yield Event("net-socket", ROOT, path, socket[0], socket[1], cause="efa_not_used", weight=52)
@@ -304,15 +318,30 @@ def small_tools(path: str, lines: Lines, text: str) -> Iterator[Event]:
             if int(match[1]) >= 98:
                 shm = match[2].startswith("/dev/shm")
                 if not re.search(r"/boot|/snap|loop|squashfs|/media|/run", line):
-                    yield Event("df-full", ROOT, path, number, line.strip(), cause="shm_full" if shm else "storage", weight=62)
-        elif match := re.match(r"(?:max locked memory\s+\((?:kbytes|kb), -l\)|Max locked memory|-l: locked memory \(kbytes\))\s+(\d+)\b", line):
+                    yield Event(
+                        "df-full", ROOT, path, number, line.strip(), cause="shm_full" if shm else "storage", weight=62
+                    )
+        elif match := re.match(
+            r"(?:max locked memory\s+\((?:kbytes|kb), -l\)|Max locked memory|-l: locked memory \(kbytes\))\s+(\d+)\b",
+            line,
+        ):
             kilobytes = int(match[1]) / (1024 if line.startswith("Max") else 1)
             if kilobytes < 1 << 20:
                 yield Event("ulimit-low", ROOT, path, number, line.strip(), cause="memlock", weight=72)
-        elif (re.match(r"\s*State:\s*Down\b", line) and re.search(r"Physical state|CA '|Port \d", text)) or re.match(r"\s*state:\s+PORT_DOWN", line) or re.search(r"link mlx5_\d+/\d state DOWN", line):
+        elif (
+            (re.match(r"\s*State:\s*Down\b", line) and re.search(r"Physical state|CA '|Port \d", text))
+            or re.match(r"\s*state:\s+PORT_DOWN", line)
+            or re.search(r"link mlx5_\d+/\d state DOWN", line)
+        ):
             yield Event("ib-port-down", ROOT, path, number, line.strip(), cause="network_link", weight=72)
-    if re.search(r"fi_info -p efa", text) and re.search(r"^provider: (?!efa)", text, re.MULTILINE) and "provider: efa" not in text:
-        yield Event("fi-info-other", ROOT, path, 1, "fi_info -p efa lists no efa provider", cause="efa_not_used", weight=66)
+    if (
+        re.search(r"fi_info -p efa", text)
+        and re.search(r"^provider: (?!efa)", text, re.MULTILINE)
+        and "provider: efa" not in text
+    ):
+        yield Event(
+            "fi-info-other", ROOT, path, 1, "fi_info -p efa lists no efa provider", cause="efa_not_used", weight=66
+        )
 
 
 _SCORE = re.compile(r"Rank=(\d+) Node=(\S+) Score=([\d.]+)")
@@ -324,6 +353,18 @@ STRAGGLER_RATIO = 1.2
 def performance(path: str, lines: Lines) -> Iterator[Event]:
     for number, line in lines:
         if (match := _SCORE.search(line)) and float(match[3]) < STRAGGLER_SCORE:
-            yield Event("score-low", ROOT, path, number, line.strip()[:200], cause="straggler", weight=66, rank=int(match[1]), host=match[2])
+            yield Event(
+                "score-low",
+                ROOT,
+                path,
+                number,
+                line.strip()[:200],
+                cause="straggler",
+                weight=66,
+                rank=int(match[1]),
+                host=match[2],
+            )
         elif (match := _MEGATRON.search(line)) and float(match[3]) > STRAGGLER_RATIO * float(match[1]):
-            yield Event("rtt-high", ROOT, path, number, line.strip()[:300], cause="straggler", weight=62, rank=int(match[4]))
+            yield Event(
+                "rtt-high", ROOT, path, number, line.strip()[:300], cause="straggler", weight=62, rank=int(match[4])
+            )

@@ -14,9 +14,23 @@ MOST_EVENTS = 2000  # lines of events that are printed or recorded; roots first
 
 
 def event_line(event: Event) -> dict[str, Any]:
-    line: dict[str, Any] = {"schema": SCHEMA, "type": "event", "pattern": event.pattern, "role": event.role, "cause": event.cause}
-    line.update(file=event.file, line=event.line, last_line=event.last_line or event.line, count=event.count, weight=event.weight)
-    line.update(time=event.time, rank=event.rank, local_rank=event.local_rank, host=event.host, gpu=event.gpu, pid=event.pid)
+    line: dict[str, Any] = {
+        "schema": SCHEMA,
+        "type": "event",
+        "pattern": event.pattern,
+        "role": event.role,
+        "cause": event.cause,
+    }
+    line.update(
+        file=event.file,
+        line=event.line,
+        last_line=event.last_line or event.line,
+        count=event.count,
+        weight=event.weight,
+    )
+    line.update(
+        time=event.time, rank=event.rank, local_rank=event.local_rank, host=event.host, gpu=event.gpu, pid=event.pid
+    )
     line.update(peer=event.peer, text=clean(event.text), facts=dict(event.facts))
     return line
 
@@ -52,7 +66,9 @@ def event_of(line: Mapping[str, Any]) -> Event | None:
         text("gpu", 80),
         number("pid"),
         text("peer", 260),
-        tuple((clean(str(name), 40), clean(str(value), 200)) for name, value in facts.items()) if isinstance(facts, dict) else (),
+        tuple((clean(str(name), 40), clean(str(value), 200)) for name, value in facts.items())
+        if isinstance(facts, dict)
+        else (),
     )
 
 
@@ -79,7 +95,15 @@ def diagnosis_line(diagnosis: Diagnosis) -> dict[str, Any]:
         "missing": [clean(item) for item in diagnosis.missing],
         "reference": diagnosis.section,
         "victims": [
-            {"cause": event.cause, "pattern": event.pattern, "rank": event.rank, "host": event.host, "count": event.count, "file": event.file, "line": event.line}
+            {
+                "cause": event.cause,
+                "pattern": event.pattern,
+                "rank": event.rank,
+                "host": event.host,
+                "count": event.count,
+                "file": event.file,
+                "line": event.line,
+            }
             for event in diagnosis.victims[:50]
         ],
         "suggestions": [asdict(item) for item in diagnosis.suggestions],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 DENSE = 20_000  # hits of one literal in one file after which it is only counted
@@ -18,7 +19,7 @@ Finder = Callable[[bytearray, int, int, int], Iterator[tuple[int, int, list[int]
 def finder(literals: tuple[bytes, ...], *, fast: bool = True) -> Finder:
     """A function of (data, size, start, end) that gives (line start, line end, literal numbers) in order.
 
-    A line's bounds are newlines; very long lines are cut around the hit.
+    A line's bounds are newlines; very long lines are cut around the hit. It counts hits: one for each file.
     """
     if fast:
         try:
@@ -39,15 +40,20 @@ def _bounds(data: bytearray, at: int, size: int) -> tuple[int, int]:
     return begin, (high if stop < 0 else stop)
 
 
-def _hyperscan(literals: tuple[bytes, ...]) -> Finder:
+@lru_cache(maxsize=4)
+def _database(literals: tuple[bytes, ...]) -> Any:
     import hyperscan
 
     base: Any = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
     count = len(literals)
     base.compile(expressions=list(literals), ids=list(range(count)), elements=count, flags=[0] * count, literal=True)
-    scratch = hyperscan.Scratch(base)
-    base.scratch = scratch
-    seen = [0] * count
+    base.scratch = hyperscan.Scratch(base)
+    return base
+
+
+def _hyperscan(literals: tuple[bytes, ...]) -> Finder:
+    base = _database(literals)
+    seen = [0] * len(literals)
 
     def find(data: bytearray, size: int, start: int, end: int) -> Iterator[tuple[int, int, list[int]]]:
         hits: list[tuple[int, int]] = []
@@ -77,7 +83,7 @@ def _hyperscan(literals: tuple[bytes, ...]) -> Finder:
 
 
 def _stdlib(literals: tuple[bytes, ...]) -> Finder:
-    search = re.compile(_trie(literals), re.DOTALL).search
+    search = _expression(literals).search
     numbered = list(enumerate(literals))
 
     def find(data: bytearray, size: int, start: int, end: int) -> Iterator[tuple[int, int, list[int]]]:
@@ -89,6 +95,11 @@ def _stdlib(literals: tuple[bytes, ...]) -> Finder:
             at = max(stop, match.end())
 
     return find
+
+
+@lru_cache(maxsize=4)
+def _expression(literals: tuple[bytes, ...]) -> re.Pattern[bytes]:
+    return re.compile(_trie(literals), re.DOTALL)
 
 
 def _trie(literals: tuple[bytes, ...]) -> bytes:

@@ -31,13 +31,13 @@ class Pattern:
     section: int = 0
 
 
-
 @dataclass(frozen=True)
 class Table:
     patterns: tuple[Pattern, ...]
     by_id: dict[str, Pattern]
     literals: tuple[bytes, ...]
     wanted_by: tuple[tuple[int, ...], ...]  # for each literal, the patterns that it may start
+
 
 @cache
 def compiled(regex: str) -> re.Pattern[str]:
@@ -48,7 +48,9 @@ def compiled(regex: str) -> re.Pattern[str]:
 @lru_cache(maxsize=1)
 def noise() -> re.Pattern[str]:
     """One expression for all lines that never count."""
-    return re.compile("|".join(f"(?:{row.regex})" for row in table().patterns if row.role == "noise" and not row.literals))
+    return re.compile(
+        "|".join(f"(?:{row.regex})" for row in table().patterns if row.role == "noise" and not row.literals)
+    )
 
 
 def _row(number: int, row: dict[str, Any]) -> Pattern:

@@ -10,7 +10,12 @@ import re
 from calendar import timegm
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-_MONTHS = {name: number for number, name in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1)}
+_MONTHS = {
+    name: number
+    for number, name in enumerate(
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1
+    )
+}
 
 _LABEL = re.compile(r"\s{0,6}(\d{1,6}): ?(?=\D|\d{4}-\d\d-)")  # srun --label
 _MPI = re.compile(r"\[\d+,(\d+)\]<std(?:out|err|diag)>: ?")
@@ -45,7 +50,9 @@ _ADDRESS = re.compile(r"(\d{1,3}(?:\.\d{1,3}){3}): ")
 _NAMED = re.compile(r"((?:ip-\d+-\d+-\d+-\d+|[a-z][\w-]*\d[\w.-]*)): (?=\S)")
 _STEPD = re.compile(r"slurmstepd-([\w.-]+): ")
 _SRUN_HOST = re.compile(r"srun: error: ([\w.-]+): tasks? ([\d,\-\[\]]+): ")
-_INNER_RANK = re.compile(r"\[(?:PG [^\]]*?|Rank |rank )[Rr]?(?:ank )?(\d+)\]|\[Rank (\d+)\]|\bGlobal [Rr]ank[ :=]+(\d+)")
+_INNER_RANK = re.compile(
+    r"\[(?:PG [^\]]*?|Rank |rank )[Rr]?(?:ank )?(\d+)\]|\[Rank (\d+)\]|\bGlobal [Rr]ank[ :=]+(\d+)"
+)
 _TP = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [DPE]P\d+)* TP(\d+)")
 _NOT_HOSTS = ("slurmstepd", "slurmd", "slurmctld", "srun", "salloc", "sbatch", "kernel", "kern", "user", "systemd",
               "python3", "torchrun", "libfabric")  # fmt: skip
@@ -79,7 +86,9 @@ def bare(line: str) -> str:
     return line[match.end() :] if match else line
 
 
-def _seconds(year: int, month: int, day: int, hour: str, minute: str, second: str, fraction: str | None) -> float | None:
+def _seconds(
+    year: int, month: int, day: int, hour: str, minute: str, second: str, fraction: str | None
+) -> float | None:
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return None
     whole = timegm((year, month, day, int(hour), int(minute), int(second), 0, 0, 0))
@@ -187,5 +196,7 @@ def rank_of_file(path: str) -> int | None:
 
 def host_and_pid_of_file(path: str) -> tuple[str, int] | None:
     """NCCL_DEBUG_FILE=...%h.%p gives one file per process, named after both."""
-    match = re.search(r"(?:^|[._/-])((?:ip-\d+-\d+-\d+-\d+)|[A-Za-z][\w-]*?\d[\w-]*)\.(\d{2,8})(?:\.\w+)?$", path.rsplit("/", 1)[-1])
+    match = re.search(
+        r"(?:^|[._/-])((?:ip-\d+-\d+-\d+-\d+)|[A-Za-z][\w-]*?\d[\w-]*)\.(\d{2,8})(?:\.\w+)?$", path.rsplit("/", 1)[-1]
+    )
     return (match[1], int(match[2])) if match else None

@@ -22,7 +22,7 @@ class Unreadable(Exception):
 
 
 class Part:
-    """``data[start:end]`` is new and made of whole lines; around it is context. ``line`` numbers the line at ``start``."""
+    """``data[start:end]`` is new and made of whole lines; around it is context. ``line`` numbers the line at ``start``."""  # noqa: E501
 
     __slots__ = ("data", "end", "line", "size", "start")
 
@@ -127,7 +127,9 @@ def _zstd(path: str, raw: Any) -> IO[bytes]:
 
         return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True), 1 << 20)
     except ImportError:
-        raise Unreadable(f"{path}: zstd-compressed; install the module zstandard, or run zstdcat {path} | hpslurm scan -") from None
+        raise Unreadable(
+            f"{path}: zstd-compressed; install the module zstandard, or run zstdcat {path} | hpslurm scan -"
+        ) from None
 
 
 def files_below(path: str, most: int = 20_000) -> list[str]:

@@ -22,8 +22,8 @@ HEALTHY = "healthy"
 
 # A root whose line is also printed by the survivors of somebody else's death.
 ECHOES = frozenset({
-    "ib-error-12", "ib-error-any", "ib-error-10", "ucx-transport", "nccl-conn-refused", "c10d-conn-refused", "conn-refused-any", "conn-timedout-any",
-    "store-wait-timeout", "rdzv-timeout", "c10d-client-timeout", "efa-unresponsive-recv", "nccl-bootstrap-timeout", "hung-task", "nan-loss", "fatal-word",
+    "ib-error-12", "ib-error-any", "ib-error-10", "ucx-transport", "nccl-conn-refused", "c10d-conn-refused", "conn-refused-any", "conn-timedout-any",  # noqa: E501
+    "store-wait-timeout", "rdzv-timeout", "c10d-client-timeout", "efa-unresponsive-recv", "nccl-bootstrap-timeout", "hung-task", "nan-loss", "fatal-word",  # noqa: E501
     "sigbus", "elastic-exit-9", "exit-137", "bash-killed", "cuda-device-lost", "cuda-no-device",
 })  # fmt: skip
 PROVEN = 50  # weight from which a root explains an echo
@@ -49,7 +49,9 @@ class _Case:
         self.life = [event for event in self.all if event.pattern == "life"]
         self.began = [event for event in self.all if event.pattern == "life-began"]
         self.busy = [event for event in self.all if event.pattern == "busy"]
-        self.files = {event.rank: event.file for event in self.all if event.pattern == "file" and event.rank is not None}
+        self.files = {
+            event.rank: event.file for event in self.all if event.pattern == "file" and event.rank is not None
+        }
         named = [self._named(event) for event in self.all if event.role != NOISE]
         self.roots = [event for event in named if event.role == ROOT]
         self.symptoms = [event for event in named if event.role == SYMPTOM]
@@ -64,7 +66,11 @@ class _Case:
 
     def before(self, one: Event, other: Event) -> bool | None:
         """Whether ``one`` came first; None when nothing tells."""
-        if one.time is not None and other.time is not None and abs(one.time - other.time) > (LATE if one.file != other.file else 0):
+        if (
+            one.time is not None
+            and other.time is not None
+            and abs(one.time - other.time) > (LATE if one.file != other.file else 0)
+        ):
             return one.time < other.time
         if one.file == other.file and one.line != other.line:
             return one.line < other.line
@@ -105,7 +111,16 @@ def _from_findings(findings: Iterable[Finding]) -> Iterable[Event]:
     for finding in findings:
         if finding.rule.cause and not finding.muted:
             weight = {"P0": 86, "P1": 66}.get(finding.rule.priority, 30)
-            yield Event(f"finding:{finding.rule.id}", ROOT, "node record", 0, finding.detail, host=finding.subject, cause=finding.rule.cause, weight=weight)
+            yield Event(
+                f"finding:{finding.rule.id}",
+                ROOT,
+                "node record",
+                0,
+                finding.detail,
+                host=finding.subject,
+                cause=finding.rule.cause,
+                weight=weight,
+            )
 
 
 def _drop_survived(case: _Case, events: list[Event]) -> list[Event]:
@@ -143,10 +158,16 @@ def _drop_beaten_symptoms(case: _Case, roots: list[Event], symptoms: list[Event]
 
 def _drop_echoes(case: _Case, roots: list[Event]) -> list[Event]:
     """An echo loses against a proven root that did not come after it."""
-    proven = [event for event in roots if event.pattern not in ECHOES and event.weight >= PROVEN and event.cause != "job_cancelled"]
+    proven = [
+        event
+        for event in roots
+        if event.pattern not in ECHOES and event.weight >= PROVEN and event.cause != "job_cancelled"
+    ]
     kept = []
     for event in roots:
-        if event.pattern in ECHOES and any(other.cause != event.cause and case.before(event, other) is not True for other in proven):
+        if event.pattern in ECHOES and any(
+            other.cause != event.cause and case.before(event, other) is not True for other in proven
+        ):
             continue
         kept.append(event)
     return kept
@@ -162,9 +183,21 @@ def _best(case: _Case, events: list[Event]) -> Event | None:
     if len(timed) == len(near):
         first = min(near, key=lambda event: (event.time or 0.0, -event.weight, event.file, event.line))
         best = max(near, key=lambda event: event.weight)
-        if best.time is not None and first.time is not None and best.time - first.time <= LATE and best.cause != first.cause:
+        if (
+            best.time is not None
+            and first.time is not None
+            and best.time - first.time <= LATE
+            and best.cause != first.cause
+        ):
             return best
-        rivals = [event for event in near if event.time is not None and first.time is not None and event.time - first.time <= LATE and event.cause == first.cause]
+        rivals = [
+            event
+            for event in near
+            if event.time is not None
+            and first.time is not None
+            and event.time - first.time <= LATE
+            and event.cause == first.cause
+        ]
         return _odd_one_out(rivals) or first
     best = max(near, key=lambda event: (event.weight, -_order(event)[0], -_order(event)[1]))
     rivals = [event for event in near if event.cause == best.cause and event.weight == best.weight]
@@ -195,7 +228,9 @@ def _shape(event: Event) -> str:
 def _cancelled_or_hung(case: _Case, chosen: Event, roots: list[Event], symptoms: list[Event]) -> Event:
     """A time limit that ends a job which already hung or failed is a consequence."""
     others = [event for event in roots if event.cause != "job_cancelled" and event.weight >= 30]
-    others += [event for event in symptoms if event.cause in ("collective_timeout_unknown", "peer_exit") and event.weight >= 24]
+    others += [
+        event for event in symptoms if event.cause in ("collective_timeout_unknown", "peer_exit") and event.weight >= 24
+    ]
     earlier = [event for event in others if case.before(event, chosen) is True]
     if earlier:
         return max(earlier, key=lambda event: (event.role == ROOT, event.weight))
@@ -227,7 +262,9 @@ def _desync(case: _Case, watched: list[Event]) -> list[Event]:
             continue
         first = {rank: min(events, key=lambda event: int(event.fact("seq"))) for rank, events in ranks.items()}
         numbers = {int(event.fact("seq")) for event in first.values()}
-        shapes = Counter((event.fact("seq"), event.fact("op"), event.fact("inn"), event.fact("out")) for event in first.values())
+        shapes = Counter(
+            (event.fact("seq"), event.fact("op"), event.fact("inn"), event.fact("out")) for event in first.values()
+        )
         kinds_of_op = {event.fact("op") for event in first.values()}
         if len(shapes) < 2:
             continue
@@ -239,8 +276,14 @@ def _desync(case: _Case, watched: list[Event]) -> list[Event]:
         if not (differ or behind):
             continue
         rare = min(shapes, key=lambda shape: (shapes[shape], int(shape[0] or 0)))
-        event = next(event for event in first.values() if (event.fact("seq"), event.fact("op"), event.fact("inn"), event.fact("out")) == rare)
-        return [replace(event, pattern="desync-watchdog", role=ROOT, cause="collective_desync", weight=56 if differ else 42)]
+        event = next(
+            event
+            for event in first.values()
+            if (event.fact("seq"), event.fact("op"), event.fact("inn"), event.fact("out")) == rare
+        )
+        return [
+            replace(event, pattern="desync-watchdog", role=ROOT, cause="collective_desync", weight=56 if differ else 42)
+        ]
     return []
 
 
@@ -290,7 +333,15 @@ def _nothing(case: _Case, missing: list[str]) -> Diagnosis:
     strong = case.kinds - {"training", "squeue", "sacct"}
     drained = next((event for event in case.all if event.pattern == "sinfo-drained"), None)
     if drained is not None:
-        return Diagnosis(UNDETERMINED, "low", "nodes are drained; the list does not say why", None, drained, (*missing, "the reasons: sinfo -R"), section="")
+        return Diagnosis(
+            UNDETERMINED,
+            "low",
+            "nodes are drained; the list does not say why",
+            None,
+            drained,
+            (*missing, "the reasons: sinfo -R"),
+            section="",
+        )
     if case.life or strong:
         why = "no fault line" + (f"; recognised as {', '.join(sorted(strong or case.kinds))}" if case.kinds else "")
         if case.life:
@@ -329,7 +380,11 @@ def _culprit(case: _Case, chosen: Event, events: list[Event]) -> Culprit | None:
         rank, local, host, pid = int(chosen.fact("busy_rank")), None, "", None
     if chosen.cause in advice.HARDWARE:  # the process on the line is whoever touched the GPU next
         pid = None
-    if not host and chosen.role == ROOT and chosen.cause in ("prolog_epilog", "node_fail", "host_oom", "pcie_acs_iommu", "slurm_comm", "gdr_missing"):
+    if (
+        not host
+        and chosen.role == ROOT
+        and chosen.cause in ("prolog_epilog", "node_fail", "host_oom", "pcie_acs_iommu", "slurm_comm", "gdr_missing")
+    ):
         hosts = Counter(event.host for event in events if event.host)
         if hosts:
             host = hosts.most_common(1)[0][0]
@@ -340,19 +395,23 @@ def _culprit(case: _Case, chosen: Event, events: list[Event]) -> Culprit | None:
 
 def _answer(case: _Case, chosen: Event, events: list[Event], missing: list[str]) -> Diagnosis:
     pattern = case.patterns.by_id.get(chosen.pattern)
-    victims = tuple(event for event in events if event is not chosen and (event.cause != chosen.cause or event.role == SYMPTOM))
+    victims = tuple(
+        event for event in events if event is not chosen and (event.cause != chosen.cause or event.role == SYMPTOM)
+    )
     culprit = _culprit(case, chosen, [*events, *case.symptoms, *case.roots])
     why = advice.why(chosen, pattern, victims)
     confidence = _confidence(chosen)
     cause = chosen.cause
-    waiting = [event for event in case.symptoms if event.cause == "collective_timeout_unknown" and event.rank is not None]
+    waiting = [
+        event for event in case.symptoms if event.cause == "collective_timeout_unknown" and event.rank is not None
+    ]
     if cause == "collective_timeout_unknown":
         quiet, present = _silent(case, waiting)
         if quiet and not (culprit and culprit.rank is not None):
             ranks = ", ".join(map(str, quiet[:8]))
             if present and len(quiet) == 1:
                 cause, confidence = "straggler", "medium"
-                why = f"rank {ranks} is the only one that does not complain; its log stops while {len(waiting)} others wait"
+                why = f"rank {ranks} is the only one that does not complain; its log stops while {len(waiting)} others wait"  # noqa: E501
                 silent_file = case.files.get(quiet[0], "")
                 life = next((event for event in case.life if event.file == silent_file), None)
                 busy = next((event for event in case.busy if event.file == silent_file), None)
@@ -372,4 +431,14 @@ def _answer(case: _Case, chosen: Event, events: list[Event], missing: list[str])
     elif confidence == "low":
         missing.append(advice.ask(cause))
     section = f"debugging-guide.md § {advice.section(cause, pattern)}"
-    return Diagnosis(cause, confidence, why, culprit, chosen, tuple(dict.fromkeys(missing)), victims[:50], section, advice.suggest(cause, culprit))
+    return Diagnosis(
+        cause,
+        confidence,
+        why,
+        culprit,
+        chosen,
+        tuple(dict.fromkeys(missing)),
+        victims[:50],
+        section,
+        advice.suggest(cause, culprit),
+    )

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from tests.scan.cases import CORPUS, WRITTEN, accepted, diagnose, events_of, healthy_lines, labelled, log_of, names, rename, torchrun
+from tests.scan.cases import (
+    CORPUS,
+    WRITTEN,
+    accepted,
+    diagnose,
+    events_of,
+    healthy_lines,
+    labelled,
+    log_of,
+    names,
+    rename,
+    torchrun,
+)
 
 ALL = [*CORPUS, *WRITTEN]
 by_id = pytest.mark.parametrize("case", ALL, ids=[case["id"] for case in ALL])
@@ -54,7 +66,9 @@ def test_the_cause_holds_behind_the_prefix_of_torchrun(case):
 def test_the_cause_holds_inside_ten_thousand_healthy_lines(case):
     if case["cause"] == "undetermined":
         return
-    holds(case, healthy_lines(5000) + log_of(case).decode("utf-8", "replace").rstrip("\n") + "\n" + healthy_lines(5000, 7))
+    holds(
+        case, healthy_lines(5000) + log_of(case).decode("utf-8", "replace").rstrip("\n") + "\n" + healthy_lines(5000, 7)
+    )
 
 
 @by_id
@@ -64,7 +78,9 @@ def test_without_its_root_lines_the_cause_or_its_confidence_is_lost(case):
     before = after = diagnose(log_of(case))
     lines = log_of(case).decode("utf-8", "replace").splitlines()
     for _ in range(len(lines)):  # alike lines are folded, so they go one by one
-        events = [event for event in events_of("".join(f"{line}\n" for line in lines).encode()) if event.cause == before.cause]
+        events = [
+            event for event in events_of("".join(f"{line}\n" for line in lines).encode()) if event.cause == before.cause
+        ]
         decisive = {after.decisive.line} if after.decisive else set()
         proving = {event.line for event in events} | decisive
         lines = [line for number, line in enumerate(lines, 1) if number not in proving]
