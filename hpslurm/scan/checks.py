@@ -180,9 +180,7 @@ def _not_benign(hit: Hit, match: re.Match[str], look: Look) -> bool:
 
 @check("fabricstate")
 def _fabric_state(hit: Hit, match: re.Match[str], look: Look) -> bool:
-    if "abric" in hit.line:
-        return True
-    return any(line.strip() == "Fabric" for line in look.before(2))
+    return "abric" in hit.line or any(line.strip() == "Fabric" for line in look.before(2))
 
 
 @check("notcudainit")
@@ -506,9 +504,11 @@ def _node_fail(hit: Hit, match: re.Match[str], look: Look) -> bool:
 
 @check("nodename")
 def _node_name(hit: Hit, match: re.Match[str], look: Look) -> bool:
-    if (named := re.search(
-        r"\b(?:NodeName=|[Nn]odes? |node_name=|StepId=\S+ ON )([A-Za-z][\w.-]*(?:\[[\d,-]+\])?\w*)", hit.line
-    )) and named[1] not in ("has", "is", "not", "failure", "failed", "unexpectedly", "configuration", "state", "on"):
+    if (
+        named := re.search(
+            r"\b(?:NodeName=|[Nn]odes? |node_name=|StepId=\S+ ON )([A-Za-z][\w.-]*(?:\[[\d,-]+\])?\w*)", hit.line
+        )
+    ) and named[1] not in ("has", "is", "not", "failure", "failed", "unexpectedly", "configuration", "state", "on"):
         hit.host = named[1]
         return True
     if row := re.search(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\s+([A-Za-z][\w.,\[\]-]*)\s*$", hit.line):  # sinfo -R

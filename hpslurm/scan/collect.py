@@ -36,7 +36,7 @@ class Collector:
         self.unread: list[str] = []
         self.files = 0
         self.bytes = 0
-        self.tail_facts: list[Event] = []
+        self.block = read.block()
         self.literals, self.triggers = _with_triggers(self.table)
 
     # ------------------------------------------------------------------ input
@@ -64,7 +64,7 @@ class Collector:
         """One file. A second pass never happens, so a pipe will do."""
         self.files += 1
         one = _File(self, path, finder(self.literals, fast=self.fast))
-        for part in read.parts(stream, limit):
+        for part in read.parts(stream, limit, self.block):
             one.take(part)
             self.bytes += part.end - part.start
             if progress:

@@ -233,15 +233,16 @@ def nvidia_smi(path: str, lines: Lines) -> Iterator[Event]:
             gpu = pci(match[1])
         if text and ":" not in text:
             section = text
-        if "Remapped Rows" in section or section in ("Bank Remap Availability Histogram",):
-            if re.match(r"(?:Pending|Remapping Failure Occurred)\s*:\s*(?:Yes|[1-9])", text):
-                failed = "Failure" in text
-                yield Event("smi-remap", ROOT, path, number, text, cause="gpu_ecc", weight=88 if failed else 80, gpu=gpu,  # noqa: E501
-                            facts=(("remap", "failed" if failed else "pending"),))  # fmt: skip
-        if (match := re.match(
-            r"(?:DRAM|SRAM) Uncorrectable[^:]*:\s*([1-9]\d*)|Double Bit ECC\s*:\s*([1-9]\d*)|Total\s*:\s*\d+ uncorrect",
-            text,
-        )) and section != "Aggregate":
+        remap = "Remapped Rows" in section or section == "Bank Remap Availability Histogram"
+        if remap and re.match(r"(?:Pending|Remapping Failure Occurred)\s*:\s*(?:Yes|[1-9])", text):
+            failed = "Failure" in text
+            yield Event("smi-remap", ROOT, path, number, text, cause="gpu_ecc", weight=88 if failed else 80, gpu=gpu)
+        if (
+            match := re.match(
+                r"(?:DRAM|SRAM) Uncorrectable[^:]*:\s*([1-9]\d*)|Double Bit ECC\s*:\s*([1-9]\d*)|Total\s*:\s*\d+ uncorrect",
+                text,
+            )
+        ) and section != "Aggregate":
             yield Event("smi-ecc", ROOT, path, number, text, cause="gpu_ecc", weight=76, gpu=gpu)
         if re.match(r"SRAM Threshold Exceeded\s*:\s*Yes", text):
             yield Event("smi-ecc", ROOT, path, number, text, cause="gpu_ecc", weight=84, gpu=gpu)

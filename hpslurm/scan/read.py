@@ -30,9 +30,14 @@ class Part:
         self.data, self.size, self.start, self.end, self.line = data, size, start, end, line
 
 
-def parts(stream: IO[bytes], limit: int | None = None) -> Iterator[Part]:
-    """Goes once through ``stream``, at most ``limit`` bytes of it."""
-    data = bytearray(BLOCK + BEHIND + 2 * AHEAD)
+def block() -> bytearray:
+    """Room for one part; thousands of files share it."""
+    return bytearray(BLOCK + BEHIND + 2 * AHEAD)
+
+
+def parts(stream: IO[bytes], limit: int | None = None, data: bytearray | None = None) -> Iterator[Part]:
+    """Goes once through ``stream``, at most ``limit`` bytes of it, in the block ``data``."""
+    data = data if data is not None else block()
     view = memoryview(data)
     size = start = 0
     line = 1

@@ -375,7 +375,6 @@ def _culprit(case: _Case, chosen: Event, events: list[Event]) -> Culprit | None:
                 host = next((event.host for event in events if event.fact("closed") == str(local)), "")
             elif any(event.fact("store") for event in events) and not peer:
                 rank = 0
-            host = host or ("" if not peer else "")
     if chosen.fact("busy_rank"):
         rank, local, host, pid = int(chosen.fact("busy_rank")), None, "", None
     if chosen.cause in advice.HARDWARE:  # the process on the line is whoever touched the GPU next
