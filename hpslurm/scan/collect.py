@@ -44,6 +44,8 @@ class Collector:
     def add(self, path: str, progress: Callable[[int], None] | None = None) -> None:
         try:
             with read.opened(path) as stream:
+                if path != "-" and self._dump(stream, path, progress):
+                    return
                 self.stream(stream, path, progress)
         except read.Unreadable as error:
             self.unread.append(str(error))
@@ -57,6 +59,34 @@ class Collector:
             ):
                 raise
             self.unread.append(f"{path}: damaged archive ({error}); what came before the damage was read")
+
+    def _dump(self, stream: IO[bytes], path: str, progress: Callable[[int], None] | None) -> bool:
+        """Takes the file if it is a flight recorder dump or a RAS report as JSON."""
+        if not stream.seekable():
+            return False
+        head = stream.read(4096)
+        stream.seek(0)
+        from hpslurm.scan import flight, ras
+
+        found: list[Event] = []
+        if ras.looks_like_json(head):
+            found = ras.json_events(stream.read(ras.LARGEST), path)
+            stream.seek(0)
+        elif flight.looks_like(head):
+            try:
+                found = list(flight.events(flight.load(stream), path))
+            except flight.NotADump as why:
+                stream.seek(0)
+                if head[:1] == b"\x80":  # a pickle that is no dump is no text either
+                    self.unread.append(f"{path}: not read as a flight recorder dump: {why}")
+                    return True
+        for event in found:
+            self.keep((event.pattern, path, event.rank, event.fact("pg"), event.text), event)
+        if found:
+            self.files += 1
+            if progress:
+                progress(os.stat(path).st_size)
+        return bool(found)
 
     def stream(
         self, stream: IO[bytes], path: str, progress: Callable[[int], None] | None = None, limit: int | None = None

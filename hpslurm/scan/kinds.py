@@ -239,7 +239,7 @@ def nvidia_smi(path: str, lines: Lines) -> Iterator[Event]:
             yield Event("smi-remap", ROOT, path, number, text, cause="gpu_ecc", weight=88 if failed else 80, gpu=gpu)
         if (
             match := re.match(
-                r"(?:DRAM|SRAM) Uncorrectable[^:]*:\s*([1-9]\d*)|Double Bit ECC\s*:\s*([1-9]\d*)|Total\s*:\s*\d+ uncorrect",
+                r"(?:DRAM|SRAM) Uncorrectable[^:]*:\s*([1-9]\d*)|Double Bit ECC\s*:\s*([1-9]\d*)|Total\s*:\s*\d+ uncorrect",  # noqa: E501
                 text,
             )
         ) and section != "Aggregate":

@@ -5,10 +5,12 @@ The report lists the outliers, not the culprits: ranks that are ahead are listed
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
-from hpslurm.finding import ROOT, SYMPTOM, Event
+from hpslurm.finding import NOISE, ROOT, SYMPTOM, Event
+from hpslurm.text import clean
 
 _RANK = re.compile(
     r"^\s+Rank (\d+)(?: (?:has|reported) [^-]*?(?:operation (\d+)|status (\w+)|any operations)?)? -- (?:GPU ([\d,-]+) managed by process (\d+) on node (\S+)|\[process)"  # noqa: E501
@@ -77,3 +79,66 @@ def _behind(
         )
     else:
         yield Event("ras-ahead", ROOT, path, least[2], least[3], cause="straggler", weight=40)
+
+
+# --------------------------------------------------------------------------- the JSON form (NCCL 2.28)
+
+LARGEST = 64 << 20  # bytes
+
+
+def looks_like_json(head: bytes) -> bool:
+    return head.lstrip()[:1] == b"{" and b'"communicators' in head
+
+
+def json_events(data: bytes, path: str) -> list[Event]:
+    """Dead and missing ranks, and ranks behind in a collective. Empty when it is something else."""
+    try:
+        report = json.loads(data)
+        communicators = report["communicators"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return []
+    found = [Event("kind:ras", NOISE, path, 1, "ras")]
+    for one in communicators if isinstance(communicators, list) else []:
+        if not isinstance(one, dict):
+            continue
+        for gone in _dicts(one.get("missing_ranks")):
+            status = gone.get("status")
+            dead = isinstance(status, dict) and bool(status.get("considered_dead"))
+            text = (
+                f"rank {gone.get('rank')} on {gone.get('host')} pid {gone.get('pid')}: {'dead' if dead else 'missing'}"
+            )
+            found.append(Event("ras-dead" if dead else "ras-missing-rank", ROOT, path, 1, clean(text), cause="peer_exit", weight=58 if dead else 54,  # noqa: E501
+                               rank=_int(gone.get("rank")), host=clean(str(gone.get("host") or ""), 80), pid=_int(gone.get("pid"))))  # fmt: skip  # noqa: E501
+        found += _counts(path, _dicts(one.get("ranks")))
+    return found
+
+
+def _counts(path: str, ranks: list[dict[str, object]]) -> list[Event]:
+    """Ranks that have launched fewer operations of one kind than most."""
+    by_op: dict[str, dict[int, list[dict[str, object]]]] = {}
+    for rank in ranks:
+        counts = rank.get("collective_counts")
+        for op, count in counts.items() if isinstance(counts, dict) else ():
+            if isinstance(count, int):
+                by_op.setdefault(str(op), {}).setdefault(count, []).append(rank)
+    for op, groups in by_op.items():
+        if len(groups) < 2:
+            continue
+        least = min(groups)
+        behind = groups[least]
+        if len(behind) * 2 < len(ranks):
+            first = behind[0]
+            text = (
+                f"{len(behind)} ranks have launched {least} {op}, others up to {max(groups)}: rank {first.get('rank')}"
+            )
+            return [Event("ras-behind", ROOT, path, 1, clean(text), cause="straggler", weight=60, rank=_int(first.get("rank")),  # noqa: E501
+                          host=clean(str(first.get("host") or ""), 80), pid=_int(first.get("pid")))]  # fmt: skip
+    return []
+
+
+def _dicts(value: object) -> list[dict[str, object]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _int(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

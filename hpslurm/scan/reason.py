@@ -247,8 +247,8 @@ def _derived(case: _Case) -> list[Event]:
     found += _desync(case, watched)
     found += _finished_barrier(watched)
     found += _busy(case, watched)
-    found += _loopback(case)
-    return [event for event in found if event]
+    found += _flight(case)
+    return found
 
 
 def _desync(case: _Case, watched: list[Event]) -> list[Event]:
@@ -309,9 +309,28 @@ def _busy(case: _Case, watched: list[Event]) -> list[Event]:
     return []
 
 
-def _loopback(case: _Case) -> list[Event]:
-    """Bootstrap over a host-local interface matters only when another host was meant to answer."""
-    return []
+def _flight(case: _Case) -> list[Event]:
+    """What the flight recorders of all ranks say together."""
+    dumps = [event for event in case.all if event.pattern == "fr"]
+    if not dumps:
+        return []
+    from hpslurm.scan import flight
+
+    verdict = flight.judge(dumps)
+    if verdict is None:
+        return []
+    pattern = "fr-shape" if verdict.cause == "collective_desync" else "fr-silent"
+    return [
+        replace(
+            verdict.event,
+            pattern=pattern,
+            role=ROOT,
+            cause=verdict.cause,
+            weight=verdict.weight,
+            rank=verdict.rank,
+            text=verdict.text,
+        )
+    ]
 
 
 def _silent(case: _Case, waiting: list[Event]) -> tuple[list[int], bool]:

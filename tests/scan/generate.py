@@ -13,7 +13,7 @@ def glog(level: str, when: float) -> str:
     import time
 
     at = time.gmtime(when)
-    return f"[{level}{at.tm_mon}{at.tm_mday:02d} {at.tm_hour:02d}:{at.tm_min:02d}:{at.tm_sec:02d}.{int(when % 1 * 1e9):09d}"
+    return f"[{level}{at.tm_mon}{at.tm_mday:02d} {at.tm_hour:02d}:{at.tm_min:02d}:{at.tm_sec:02d}.{int(when % 1 * 1e9):09d}"  # noqa: E501
 
 
 def iso(when: float) -> str:
@@ -31,21 +31,21 @@ def working(rank: int, when: float, seq: int) -> list[str]:
 
 def watchdog(rank: int, when: float, seq: int, op: str = "ALLREDUCE", count: int = 4096) -> list[str]:
     return [
-        f"[rank{rank}]:{glog('E', when)} ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective operation timeout: "
-        f"WorkNCCL(SeqNum={seq}, OpType={op}, NumelIn={count}, NumelOut={count}, Timeout(ms)=600000) ran for 600012 milliseconds before timing out.",
-        f"[rank{rank}]:{glog('E', when + 0.1)} ProcessGroupNCCL.cpp:1849] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] Exception (either an error or timeout) "
-        f"detected by watchdog at work: {seq}, last enqueued NCCL work: {seq + 2}, last completed NCCL work: {seq - 1}.",
+        f"[rank{rank}]:{glog('E', when)} ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective operation timeout: "  # noqa: E501
+        f"WorkNCCL(SeqNum={seq}, OpType={op}, NumelIn={count}, NumelOut={count}, Timeout(ms)=600000) ran for 600012 milliseconds before timing out.",  # noqa: E501
+        f"[rank{rank}]:{glog('E', when + 0.1)} ProcessGroupNCCL.cpp:1849] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] Exception (either an error or timeout) "  # noqa: E501
+        f"detected by watchdog at work: {seq}, last enqueued NCCL work: {seq + 2}, last completed NCCL work: {seq - 1}.",  # noqa: E501
         "terminate called after throwing an instance of 'c10::DistBackendError'",
     ]
 
 
 def peer_gone(rank: int, when: float, host: str, pid: int, culprit_host: str) -> list[str]:
     return [
-        f"{host}:{pid}:{pid + 90} [{rank % 8}] misc/socket.cc:58 NCCL WARN socketProgress: Connection closed by remote peer {culprit_host}<4{rank:04d}>",
+        f"{host}:{pid}:{pid + 90} [{rank % 8}] misc/socket.cc:58 NCCL WARN socketProgress: Connection closed by remote peer {culprit_host}<4{rank:04d}>",  # noqa: E501
         f"{host}:{pid}:{pid + 90} [{rank % 8}] NCCL INFO misc/socket.cc:808 -> 6",
-        f"[rank{rank}]: torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:93, "
+        f"[rank{rank}]: torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:93, "  # noqa: E501
         "remote process exited or there was a network error, NCCL version 2.26.2",
-        f"W0101 00:20:00.100000 {pid} torch/distributed/elastic/multiprocessing/api.py:900] Sending process {pid + 1} closing signal SIGTERM",
+        f"W0101 00:20:00.100000 {pid} torch/distributed/elastic/multiprocessing/api.py:900] Sending process {pid + 1} closing signal SIGTERM",  # noqa: E501
     ]
 
 
@@ -60,7 +60,7 @@ def exception(rank: int, when: float, host: str, pid: int) -> list[str]:
 
 def gpu_oom(rank: int, when: float, host: str, pid: int) -> list[str]:
     return [
-        f"[rank{rank}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU {rank % 8} has a total capacity of 79.11 GiB"
+        f"[rank{rank}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU {rank % 8} has a total capacity of 79.11 GiB"  # noqa: E501
     ]
 
 
@@ -115,7 +115,7 @@ def job(folder: Path, ranks: int, root: str, seed: int) -> tuple[int, set[str]]:
         host, pid = host_of[rank], 20000 + rank * 7
         began = START + 1000 + skew[host]
         lines = [
-            f"{host}:{pid}:{pid} [{rank % 8}] NCCL INFO comm 0x5{rank:05x} rank {rank} nranks {ranks} cudaDev {rank % 8} nvmlDev {rank % 8} busId 53000 - Init COMPLETE",
+            f"{host}:{pid}:{pid} [{rank % 8}] NCCL INFO comm 0x5{rank:05x} rank {rank} nranks {ranks} cudaDev {rank % 8} nvmlDev {rank % 8} busId 53000 - Init COMPLETE",  # noqa: E501
             *working(rank, began, seq),
         ]
         if rank == culprit and root == "desync":
