@@ -77,6 +77,7 @@ class Policy:
     gate_per_hour: int = 4  # nodes, counted in results_shared; 0: no cap
     results: str = "/var/lib/hpslurm"
     results_shared: str = ""
+    scan_job_output: bool = True  # the epilog reads the end of the job's output, with its user's rights
     keep_days: int = 30
     keep_jobs: int = 1000
     mutes: tuple[Mute, ...] = ()

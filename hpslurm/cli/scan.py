@@ -108,7 +108,7 @@ def text(diagnosis: Diagnosis, events: Iterable[Event] = ()) -> list[str]:
     if decisive is not None:
         out += _wrapped("saw: ", clean(decisive.text), width)
         times = f", {decisive.count} times up to line {decisive.last_line}" if decisive.count > 1 else ""
-        out += _wrapped("at:  ", f"{clean(decisive.file)}:{decisive.line}{times}", width)
+        out += _wrapped("at:  ", f"{clean(decisive.file)}:{place(decisive.line)}{times}", width)
     out += _wrapped("why: ", clean(diagnosis.why), width)
     for line in _victims(diagnosis.victims):
         out += _wrapped("also: ", line, width)
@@ -123,6 +123,11 @@ def text(diagnosis: Diagnosis, events: Iterable[Event] = ()) -> list[str]:
         else:
             out += _wrapped("", f"Suggestion: {suggestion.why}", width)
     return out
+
+
+def place(line: int) -> str:
+    """A line's number; negative ones are counted from the end."""
+    return str(line) if line >= 0 else f" line {-line} from the end"
 
 
 def who(culprit: Culprit) -> str:

@@ -163,9 +163,7 @@ def _cuda_failure(hit: Hit, match: re.Match[str], look: Look) -> bool:
     if text is None:  # the framework repeats that NCCL met a CUDA error; the error itself stands elsewhere
         hit.weight, hit.role = 36, ROOT
         nearby = "\n".join(look.after(6))
-        if match := re.search(r"Cuda failure (?:\d+ )?'([^']+)'|CUDA error \d+ '([^']+)'", nearby):  # type: ignore[assignment]
-            return False
-        return True
+        return not re.search(r"Cuda failure (?:\d+ )?'[^']+'|CUDA error \d+ '[^']+'", nearby)
     for expression, cause, weight in _CUDA_TEXTS:
         if re.search(expression, text):
             hit.cause, hit.weight = cause, weight

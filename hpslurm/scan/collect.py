@@ -89,12 +89,17 @@ class Collector:
         return bool(found)
 
     def stream(
-        self, stream: IO[bytes], path: str, progress: Callable[[int], None] | None = None, limit: int | None = None
+        self,
+        stream: IO[bytes],
+        path: str,
+        progress: Callable[[int], None] | None = None,
+        limit: int | None = None,
+        line: int = 1,
     ) -> None:
-        """One file. A second pass never happens, so a pipe will do."""
+        """One file, or a piece of it that begins at ``line`` (negative: counted from the end). One pass only."""
         self.files += 1
         one = _File(self, path, finder(self.literals, fast=self.fast))
-        for part in read.parts(stream, limit, self.block):
+        for part in read.parts(stream, limit, self.block, line):
             one.take(part)
             self.bytes += part.end - part.start
             if progress:

@@ -7,7 +7,6 @@ each of them may have put its mark in front. The marks say who speaks and when; 
 from __future__ import annotations
 
 import re
-from calendar import timegm
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _MONTHS = {
@@ -91,7 +90,12 @@ def _seconds(
 ) -> float | None:
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return None
-    whole = timegm((year, month, day, int(hour), int(minute), int(second), 0, 0, 0))
+    # Days since 1970, counted in years that begin in March (calendar.timegm would import datetime and locale).
+    shifted = year - (month < 3)
+    era, of_era = divmod(shifted, 400)
+    of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    days = era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468
+    whole = days * 86400 + int(hour) * 3600 + int(minute) * 60 + int(second)
     return whole + (float("0." + fraction) if fraction else 0.0)
 
 

@@ -35,12 +35,11 @@ def block() -> bytearray:
     return bytearray(BLOCK + BEHIND + 2 * AHEAD)
 
 
-def parts(stream: IO[bytes], limit: int | None = None, data: bytearray | None = None) -> Iterator[Part]:
+def parts(stream: IO[bytes], limit: int | None = None, data: bytearray | None = None, line: int = 1) -> Iterator[Part]:
     """Goes once through ``stream``, at most ``limit`` bytes of it, in the block ``data``."""
     data = data if data is not None else block()
     view = memoryview(data)
     size = start = 0
-    line = 1
     taken = 0
     ended = False
     while not ended:

@@ -73,6 +73,8 @@ class _Case:
         ):
             return one.time < other.time
         if one.file == other.file and one.line != other.line:
+            if (one.line < 0) != (other.line < 0):  # a negative number is counted from the end
+                return other.line < 0
             return one.line < other.line
         return None
 

@@ -1,0 +1,182 @@
+"""A job's own output, found and scanned: by the epilog on one node, and by the report on the controller.
+
+Slurm gives hooks the names as the user wrote them (``train-%j.out``); what each sign means is Slurm's own.
+This module is light enough for a hook: no Hyperscan, and it stops at its deadline.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import time
+from collections.abc import Mapping
+
+from hpslurm.finding import NOISE, Event
+from hpslurm.scan.collect import Collector
+from hpslurm.sources import userfile
+from hpslurm.text import clean
+from hpslurm.values import dataclass
+
+SECONDS = 2.0  # for reading and scanning together
+SLICE = 512 << 10  # bytes scanned between two looks at the clock
+KEPT = 200  # events in a record
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is needed to find a job's output. ``node`` is the first node's short name."""
+
+    id: str
+    user: str = ""
+    uid: int = 0
+    gid: int = 0
+    name: str = ""
+    folder: str = ""
+    stdout: str = ""
+    stderr: str = ""
+    array_job: str = ""
+    array_task: str = ""
+    node: str = ""
+
+
+@dataclass(frozen=True)
+class Found:
+    """``notes`` say what could not be read or scanned, and why."""
+
+    events: tuple[Event, ...] = ()
+    notes: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+
+_SIGN = re.compile(r"%(\d{0,3})([%AaJjNnstuxb])")
+
+
+def path_of(pattern: str, job: Job) -> str:
+    """The file that Slurm made of ``pattern``. A sign that we cannot know stays as it is."""
+    if not pattern:
+        pattern = "slurm-%A_%a.out" if job.array_job and job.array_task else "slurm-%j.out"
+    raw = pattern.startswith("\\")  # a backslash at the start switches the signs off
+    path = pattern[1:] if raw else _SIGN.sub(lambda match: _meaning(match, job), pattern)
+    if path and not path.startswith("/"):
+        path = os.path.join(job.folder or "/", path)
+    return os.path.normpath(path) if path else ""
+
+
+def _meaning(match: re.Match[str], job: Job) -> str:
+    width, sign = match[1], match[2]
+    value = {
+        "%": "%",
+        "A": job.array_job or job.id,
+        "a": job.array_task or "4294967294",
+        "j": job.id,
+        "J": job.id,
+        "N": job.node.split(".")[0],
+        "n": "0",
+        "s": "batch",
+        "t": "0",
+        "u": job.user,
+        "x": job.name,
+        "b": str(int(job.array_task) % 10) if job.array_task.isdigit() else "0",
+    }[sign]
+    if not value:
+        return match[0]
+    return value.zfill(min(int(width), 10)) if width and value.isdigit() else value
+
+
+def paths(job: Job) -> list[str]:
+    """Standard output and standard error, once where they are one file."""
+    found = [path_of(job.stdout, job)]
+    if job.stderr and job.stderr != job.stdout:
+        found.append(path_of(job.stderr, job))
+    return [path for path in dict.fromkeys(found) if path and path != "/dev/null"]
+
+
+def job_of_env(env: Mapping[str, str]) -> Job:
+    """From the environment of a node hook; it has no job name, so a %x cannot be resolved there."""
+
+    def number(name: str) -> int:
+        text = env.get(name, "")
+        return int(text) if text.isdigit() else -1
+
+    return Job(
+        env.get("SLURM_JOB_ID", ""),
+        env.get("SLURM_JOB_USER", ""),
+        number("SLURM_JOB_UID"),
+        number("SLURM_JOB_GID"),
+        env.get("SLURM_JOB_NAME", ""),
+        env.get("SLURM_JOB_WORK_DIR", ""),
+        env.get("SLURM_JOB_STDOUT", ""),
+        env.get("SLURM_JOB_STDERR", ""),
+        env.get("SLURM_ARRAY_JOB_ID", ""),
+        env.get("SLURM_ARRAY_TASK_ID", ""),
+        first_node(env.get("SLURM_JOB_NODELIST") or env.get("SLURM_NODELIST") or ""),
+    )
+
+
+def first_node(nodes: str) -> str:
+    """The first name of a folded list; only one node of a job reads its output."""
+    match = re.match(r"([^,\[]*)(?:\[(\d+)[^\]]*\]([^,\[]*))?", nodes)
+    return f"{match[1]}{match[2] or ''}{match[3] or ''}" if match else ""
+
+
+def reads_here(env: Mapping[str, str]) -> bool:
+    """Whether this node is the one that reads the job's output."""
+    here = env.get("SLURMD_NODENAME", "")
+    return bool(here) and first_node(env.get("SLURM_JOB_NODELIST") or env.get("SLURM_NODELIST") or "") == here
+
+
+def look(job: Job, *, limit: int = userfile.LIMIT, seconds: float = SECONDS, fast: bool = False) -> Found:
+    """Reads the job's output with its user's rights and gives the events. Never raises for what the user did."""
+    deadline = time.monotonic() + seconds
+    if job.uid < 0 or job.gid < 0:
+        return Found(notes=("whose job it is cannot be told, so its output is not read",))
+    collector = Collector(fast=fast)
+    notes: list[str] = []
+    files: list[str] = []
+    wanted = paths(job)
+    for path in wanted:
+        if "%" in path:
+            notes.append(
+                f"{clean(path, 200)}: the file's name cannot be told on a node; hpslurm report {clean(job.id, 20)} finds it on the controller"  # noqa: E501
+            )
+            continue
+        left = deadline - time.monotonic()
+        if left <= 0:
+            notes.append(f"{clean(path, 200)}: no time left")
+            continue
+        taken = userfile.take(path, job.uid, job.gid, user=job.user, limit=limit // len(wanted), seconds=left / 2)
+        if taken.note:
+            notes.append(taken.note)
+        if taken.head or taken.tail:
+            files.append(path)
+            notes += _scan(collector, path, taken, deadline)
+    events = sorted(collector.result(), key=lambda event: (event.role == NOISE, -event.weight))
+    return Found(tuple(events[:KEPT]), tuple(notes), tuple(files))
+
+
+def _scan(collector: Collector, path: str, taken: userfile.Taken, deadline: float) -> list[str]:
+    """The end first: it is where failures stand. Without the middle its lines are counted from the end."""
+    shown = clean(path, 200)
+    head, tail = (taken.head, taken.tail) if taken.tail else (b"", taken.head)
+    line = 1 if not taken.tail else -(tail.count(b"\n") + (not tail.endswith(b"\n")))
+    pieces = _pieces(tail, line) + _pieces(head, 1)
+    for done, (piece, number) in enumerate(pieces):
+        if done and time.monotonic() > deadline:
+            return [f"{shown}: {len(pieces) - done} of {len(pieces)} parts not scanned for want of time"]
+        collector.stream(io.BytesIO(piece), path, line=number)
+    return []
+
+
+def _pieces(data: bytes, line: int) -> list[tuple[bytes, int]]:
+    """Whole lines in pieces, the last piece first, each with the number of its first line."""
+    found = []
+    at = 0
+    while at < len(data):
+        end = min(len(data), at + SLICE)
+        if end < len(data):
+            end = data.rfind(b"\n", at, end) + 1 or end
+        found.append((data[at:end], line))
+        line += data.count(b"\n", at, end)
+        at = end
+    return found[::-1]

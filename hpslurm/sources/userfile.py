@@ -1,0 +1,164 @@
+"""A file that a user chose and owns, read with that user's rights and nothing more.
+
+The epilog runs as root on a path that came with the job. So a child takes on the user's uid, gid and groups,
+opens without following a link and without waiting, takes regular files of that user only, and sends back at
+most so many bytes. The parent waits at most so long; a child stuck in the kernel is left behind, not waited for.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import stat
+import time
+from typing import NoReturn
+
+from hpslurm.text import clean
+from hpslurm.values import dataclass
+
+LIMIT = 8 << 20  # bytes, half of them from either end of a larger file
+SECONDS = 2.0
+_HEADER = 64  # bytes of the first message: status, size, length of the head
+
+
+@dataclass(frozen=True)
+class Taken:
+    """``head`` and ``tail`` of the file; a small file is all head. ``note`` says what is missing, or is empty."""
+
+    head: bytes = b""
+    tail: bytes = b""
+    size: int = 0
+    note: str = ""
+
+    @property
+    def whole(self) -> bool:
+        return not self.note and len(self.head) + len(self.tail) >= self.size
+
+
+def take(path: str, uid: int, gid: int, *, user: str = "", limit: int = LIMIT, seconds: float = SECONDS) -> Taken:
+    """Reads ``path`` as the user. Never raises for what the user did: the note says it."""
+    shown = clean(path, 200)
+    if not path.startswith("/") or "\0" in path:
+        return Taken(note=f"{shown}: not an absolute path")
+    if os.geteuid() != 0 and os.geteuid() != uid:
+        return Taken(note=f"{shown}: only root or the user itself may read it here")
+    deadline = time.monotonic() + seconds
+    receive, send = os.pipe()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        os.close(receive)
+        os.close(send)
+        return Taken(note=f"{shown}: no process to read it with ({error.strerror})")
+    if pid == 0:
+        _child(send, path, uid, gid, user, limit)
+    os.close(send)
+    data, ended = _receive(receive, deadline, limit)
+    os.close(receive)
+    _end(pid)
+    return _taken(shown, data, ended, seconds)
+
+
+def _child(send: int, path: str, uid: int, gid: int, user: str, limit: int) -> NoReturn:
+    """Sends one message and leaves; no exception gets out of here, or we would run our caller twice."""
+    try:
+        os.dup2(send, 3)
+        os.closerange(0, 3)  # a child that hangs must not hold the hook's output open
+        os.closerange(4, 4096)
+        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
+            signal.signal(signum, signal.SIG_DFL)
+        os.chdir("/")
+        if os.geteuid() == 0 and uid != 0:
+            if user:
+                os.initgroups(user, gid)
+            else:
+                os.setgroups([gid])
+            os.setresgid(gid, gid, gid)
+            os.setresuid(uid, uid, uid)
+        _send(3, path, uid, limit)
+    except OSError as error:
+        _refuse(3, error.strerror or "cannot be read")
+    except BaseException as error:
+        _refuse(3, type(error).__name__)
+    os._exit(0)
+
+
+def _send(out: int, path: str, uid: int, limit: int) -> None:
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    found = os.fstat(file)
+    if not stat.S_ISREG(found.st_mode):
+        return _refuse(out, "not a regular file")
+    if found.st_uid != uid:
+        return _refuse(out, "not owned by the job's user")
+    size = found.st_size
+    head = size if size <= limit else limit // 2
+    os.write(out, f"ok {size} {head}".encode().ljust(_HEADER))
+    _copy(file, out, 0, head)
+    if size > limit:  # the size of a moment ago: a file that grows does not keep us
+        _copy(file, out, size - (limit - head), limit - head)
+
+
+def _copy(file: int, out: int, at: int, count: int) -> None:
+    while count > 0:
+        piece = os.pread(file, min(count, 1 << 16), at)
+        if not piece:
+            piece = b"\0" * min(count, 1 << 16)  # it shrank: keep the promised length
+        view = memoryview(piece)
+        while view:
+            view = view[os.write(out, view) :]
+        at += len(piece)
+        count -= len(piece)
+
+
+def _refuse(out: int, why: str) -> None:
+    try:
+        os.write(out, f"no {why}".encode("utf-8", "replace")[:_HEADER].ljust(_HEADER))
+    except OSError:
+        pass
+
+
+def _receive(receive: int, deadline: float, limit: int) -> tuple[bytearray, bool]:
+    data = bytearray()
+    most = limit + _HEADER
+    while len(data) < most:
+        left = deadline - time.monotonic()
+        if left <= 0 or not select.select([receive], [], [], left)[0]:
+            return data, False
+        piece = os.read(receive, min(1 << 16, most - len(data)))
+        if not piece:
+            return data, True
+        data += piece
+    return data, True
+
+
+def _end(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    for _ in range(20):  # 0.1 s in all; one that the kernel holds is reaped by init when we are gone
+        if os.waitpid(pid, os.WNOHANG)[0]:
+            return
+        time.sleep(0.005)
+
+
+def _taken(shown: str, data: bytearray, ended: bool, seconds: float) -> Taken:
+    words = bytes(data[:_HEADER]).decode("utf-8", "replace").split(None, 1)
+    if len(words) < 2:
+        return Taken(
+            note=f"{shown}: no answer within {seconds:g} s, perhaps its file system hangs"
+            if not ended
+            else f"{shown}: cannot be read"
+        )
+    if words[0] != "ok":
+        return Taken(note=f"{shown}: {clean(words[1], 80)}")
+    size, head = (int(word) for word in words[1].split()[:2])
+    body = bytes(data[_HEADER:])
+    wanted = size if head == size else None
+    note = (
+        ""
+        if ended and (wanted is None or len(body) >= wanted)
+        else f"{shown}: only {len(body)} bytes came within {seconds:g} s"
+    )
+    return Taken(body[:head], body[head:], size, note)

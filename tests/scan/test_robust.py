@@ -1,0 +1,183 @@
+"""Anything may stand in a log: no crash, no hang, bounded memory, and the cause is still found."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hpslurm.scan import prefix, read
+from hpslurm.scan.collect import Collector, scan
+from hpslurm.scan.match import finder
+from hpslurm.scan.patterns import table
+from hpslurm.scan.reason import reason
+from tests.scan.cases import WRITTEN, diagnose, events_of, healthy_lines, log_of
+
+OOM = b"[rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.\n"
+PIECES = st.sampled_from(
+    [
+        *(log_of(case) for case in WRITTEN[:40]),
+        b"\x00" * 40,
+        b"\r\r\n",
+        b"\x1b[31mERROR\x1b[0m ",
+        b"Traceback (most recent call last):\n",
+        b"\xff\xfe\x80\n",
+        "日本語 エラー\n".encode("utf-16"),
+        b" 3: [rank3]: ",
+        b"NVRM: Xid (PCI:",
+        b"Epoch 1:  10%|\xe2\x96\x88 | 1/10 [00:01<00:09]\r",
+    ]
+)
+unhurried = settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+@unhurried
+@given(st.lists(st.one_of(st.binary(max_size=200), PIECES), max_size=12).map(b"".join))
+def test_no_input_breaks_the_scan_and_both_passes_agree(data: bytes):
+    events = events_of(data)
+    assert events == events_of(data, fast=False)
+    assert reason(events).cause
+    for event in events:
+        assert event.text == event.text.strip()
+        assert not any(ord(sign) < 32 for sign in event.text)
+
+
+@unhurried
+@given(st.lists(st.sampled_from(WRITTEN), min_size=1, max_size=3), st.randoms())
+def test_the_order_of_events_does_not_change_the_answer(cases, chance):
+    events = [event for number, case in enumerate(cases) for event in events_of(log_of(case), f"{number}.log")]
+    answer = reason(events)
+    chance.shuffle(events)
+    assert answer == reason(events)
+
+
+@unhurried
+@given(st.text(max_size=300))
+def test_no_prefix_breaks_the_reader(line: str):
+    mark = prefix.read(line)
+    assert line.endswith(mark.text)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=3000), st.integers(1, 40), st.integers(1, 8))
+def test_every_line_is_seen_once_whatever_the_block(data: bytes, behind: int, ahead: int):
+    sizes = read.BLOCK, read.BEHIND, read.AHEAD
+    read.BLOCK, read.BEHIND, read.AHEAD = 64, behind, ahead
+    try:
+        seen = [(part.line, bytes(part.data[part.start : part.end])) for part in read.parts(io.BytesIO(data))]
+    finally:
+        read.BLOCK, read.BEHIND, read.AHEAD = sizes
+    assert data == b"".join(piece for _, piece in seen)
+    line = 1
+    for number, piece in seen:
+        assert line == number
+        line += piece.count(b"\n")
+
+
+def test_a_line_longer_than_every_block_neither_hangs_nor_hides_what_follows():
+    diagnosis = diagnose(b"x" * (9 << 20) + b"\n" + OOM)
+    assert ("gpu_oom", 2) == (diagnosis.cause, diagnosis.decisive.line)
+
+
+def test_the_cause_inside_an_endless_line_of_progress_is_found():
+    bars = b"".join(b"Epoch 1:  %d%%|##  | %d/100 [00:01<00:09]\r" % (n % 100, n) for n in range(4000))
+    assert "gpu_oom" == diagnose(bars + OOM + bars).cause
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress], ids=["gzip", "bzip2", "xz"])
+def test_a_compressed_log_is_read(tmp_path: Path, pack):
+    path = tmp_path / "job.out.1"
+    path.write_bytes(pack(healthy_lines(200).encode() + OOM))
+    assert ("gpu_oom", 201) == (lambda d: (d.cause, d.decisive.line))(reason(scan([str(path)]).result()))
+
+
+def test_a_zstd_log_is_read_or_the_missing_module_is_named(tmp_path: Path):
+    path = tmp_path / "job.out.zst"
+    try:
+        import zstandard
+
+        path.write_bytes(zstandard.ZstdCompressor().compress(OOM))
+        assert "gpu_oom" == reason(scan([str(path)]).result()).cause
+    except ImportError:
+        path.write_bytes(b"\x28\xb5\x2f\xfd" + b"\0" * 20)
+        assert "zstandard" in scan([str(path)]).unread[0]
+
+
+def test_a_damaged_archive_is_named_and_what_came_before_counts(tmp_path: Path):
+    path = tmp_path / "job.out.gz"
+    path.write_bytes(gzip.compress(OOM + os.urandom(200_000))[:-5000])
+    collector = scan([str(path)])
+    assert "job.out.gz" in collector.unread[0]
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path):
+    collector = scan([str(tmp_path / "missing"), "/dev/null", str(tmp_path)])
+    assert [
+        "missing" in collector.unread[0],
+        "/dev/null" in collector.unread[1],
+        "no files" in collector.unread[2],
+    ] == [True, True, True]
+
+
+def test_a_flood_of_one_fault_is_folded_and_counted():
+    line = b"ip-10-1-0-7:1:2 [0] NCCL WARN NET/IB : Got completion from peer 10.1.0.8<1> with error 12, opcode 0, len 0, vendor err 129\n"  # noqa: E501
+    events = [event for event in events_of(line * 3000) if event.pattern == "ib-error-12"]
+    assert [(3000, 1, 3000)] == [(event.count, event.line, event.last_line) for event in events]
+
+
+def test_memory_stays_bounded_however_large_the_log():
+    code = (
+        "import io, re; from hpslurm.scan.collect import Collector\n"
+        "class Endless(io.RawIOBase):\n"
+        "    left = 300 << 20\n"
+        "    line = b'step 1 | loss 2.0 | 10231 tok/s and some more words to make it as long as usual lines are\\n'\n"
+        "    def readinto(self, into):\n"
+        "        count = min(len(into), self.left); self.left -= count\n"
+        "        into[:count] = (self.line * (count // len(self.line) + 1))[:count]; return count\n"
+        "Collector().stream(Endless(), 'x'); print(int(re.search('VmHWM:\\\\s+(\\\\d+)', open('/proc/self/status').read())[1]) // 1024)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
+    )
+    assert int(done.stdout) < 100
+
+
+def test_the_two_passes_see_the_same_lines():
+    literals = table().literals
+    data = bytearray(b"".join(log_of(case) for case in WRITTEN))
+    fast, slow = (
+        {begin: set(numbers) for begin, _, numbers in finder(literals, fast=way)(data, len(data), 0, len(data))}
+        for way in (True, False)
+    )
+    assert fast == slow
+
+
+def test_a_table_row_matches_its_example_through_its_own_literals():
+    for row in table().patterns:
+        events = events_of(row.example.encode() + b"\n") if row.role != "noise" or row.literals else []
+        assert row.role == "noise" or any(literal in row.example.encode() + b"\n" for literal in row.literals), row.id
+        if row.role != "noise" and not row.check:
+            assert events, row.id
+
+
+def test_noise_examples_raise_nothing():
+    for row in table().patterns:
+        if row.role == "noise":
+            assert [] == [event for event in events_of(row.example.encode() + b"\n") if event.role == "root"], row.id
+
+
+def test_collector_counts_files_and_bytes():
+    collector = Collector()
+    collector.stream(io.BytesIO(OOM), "a")
+    assert (1, len(OOM)) == (collector.files, collector.bytes)
