@@ -9,7 +9,7 @@ from pathlib import Path
 from hpslurm.values import dataclass
 
 _HEADING = re.compile(r"^## (?:§ (\d+) )?(.+)$", re.M)
-_IDS = re.compile(r"`([a-z0-9][a-z0-9_-]*)`")
+_IDS = re.compile(r"`([a-z0-9][a-z0-9_-]*\*?)`")  # a star at the end stands for all that begin so
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,16 @@ def sections() -> Iterator[Section]:
 
 
 def of_finding(rule_id: str) -> Section | None:
-    return next((section for section in sections() if rule_id in section.findings), None)
+    """The section that names the id, or else one that names a family it belongs to, such as ``xid-*``."""
+    everywhere = list(sections())
+    for section in everywhere:
+        if rule_id in section.findings:
+            return section
+    return next((section for section in everywhere if any(_covers(one, rule_id) for one in section.findings)), None)
+
+
+def _covers(family: str, rule_id: str) -> bool:
+    return family.endswith("*") and rule_id.startswith(family[:-1])
 
 
 def by_name(words: str) -> Section | None:

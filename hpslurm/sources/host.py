@@ -19,10 +19,9 @@ import time
 from collections.abc import Mapping
 
 from hpslurm.probe import Unknown
-from hpslurm.text import clean, whole
+from hpslurm.text import clean
 from hpslurm.values import dataclass
 
-PAGE = 4096  # bytes; a sysfs attribute is never longer, and comes with one read
 MOST_BYTES = 1 << 20  # of one file, and of one program's output
 NO_LOCK = -1
 STUCK = "D"  # the state of a process that waits in the kernel and cannot be killed
@@ -30,9 +29,6 @@ KILL_GRACE = 0.3  # seconds after SIGKILL in which a process that can die does
 
 # Our own package by its place (a folder or a zip file), because -I ignores PYTHONPATH.
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-_PYSLURM_CHILD = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from hpslurm.sources import pyslurm_child as child; child.main()"
-)
 _NVML_CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from hpslurm.sources import nvml; nvml.main()"
 
 
@@ -49,6 +45,7 @@ class Command:
     env: tuple[tuple[str, str], ...] = ()
     settings: tuple[tuple[str, tuple[str, ...]], ...] = ()
     most: int = MOST_BYTES
+    called: str = ""  # in messages, where the words of the command tell a person nothing
 
 
 # sudo drops SLURM_CONF and /opt/slurm from PATH. HyperPod's controller, Debian (new and old), a node
@@ -70,12 +67,6 @@ def _slurm(program: str, *options: str, most: int = 64 << 20) -> Command:
     return Command((f"/opt/slurm/bin/{program}", f"/usr/bin/{program}"), options, (("TZ", "UTC"),), (SLURM_CONF,), most)
 
 
-def _pyslurm(what: str) -> Command:
-    """Our own interpreter: importing pyslurm may end the process, and a call may never return."""
-    options = ("-I", "-B", "-c", _PYSLURM_CHILD, _OURS, what)
-    return Command((sys.executable,), options, settings=(SLURM_CONF,), most=64 << 20)
-
-
 # Foreign text (a path, a name, a reason) stands last, so that it cannot shift the others.
 SACCT_FIELDS = (
     "JobIDRaw,User,UID,GID,State,ExitCode,DerivedExitCode,Partition,Submit,Start,End,NodeList,Reason,WorkDir,JobName"
@@ -92,8 +83,6 @@ COMMANDS = {
     "scontrol_job": _slurm("scontrol", "-d", "show", "job"),
     "scontrol_ping": _slurm("scontrol", "ping"),
     "scontrol_config": _slurm("scontrol", "show", "config"),
-    "pyslurm_nodes": _pyslurm("nodes"),
-    "pyslurm_jobs": _pyslurm("jobs"),
     "sacctmgr": _slurm("sacctmgr", "-n", "-P", "list", "cluster", "format=Cluster"),
     "squeue": _slurm("squeue", "-h", "-a", "-o", SQUEUE_FORMAT),
     # Text: the JSON of 22.05 calls failed jobs SUCCESS.
@@ -107,7 +96,9 @@ COMMANDS = {
     "nft": Command(("/usr/sbin/nft",), ("-s", "-n", "list", "ruleset")),
     # Our own interpreter, because a call into the GPU driver may never return. LD_LIBRARY_PATH: a
     # container may have NVML's library in a place that only this variable names.
-    "nvml": Command((sys.executable,), ("-I", "-B", "-c", _NVML_CHILD, _OURS), settings=(("LD_LIBRARY_PATH", ()),)),
+    "nvml": Command(
+        (sys.executable,), ("-I", "-B", "-c", _NVML_CHILD, _OURS), settings=(("LD_LIBRARY_PATH", ()),), called="NVML"
+    ),
 }
 
 
@@ -174,10 +165,9 @@ class _Child:
 
     @property
     def program(self) -> str:
-        """The row's name; ``scontrol show nodes`` for the one program with several rows."""
-        if not self.name.startswith("scontrol_"):
-            return self.name
-        return " ".join(["scontrol", *(word for word in COMMANDS[self.name].options if word[0] != "-")])
+        """``scontrol --json show nodes``: what a person would type."""
+        command = COMMANDS[self.name]
+        return command.called or clean(" ".join([os.path.basename(command.candidates[0]), *command.options]), 60)
 
     def ended(self) -> bool:
         if self.status is None:
@@ -231,13 +221,9 @@ class Host:
     def word(self, path: str) -> str | None:
         """The one line of a sysfs file, or None where it does not exist."""
         try:
-            handle = os.open(self.path(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            return self.read(path).strip("\0 \t\n")
         except FileNotFoundError:
             return None
-        try:
-            return os.read(handle, PAGE).decode("utf-8", "replace").strip("\0 \t\n")
-        finally:
-            os.close(handle)
 
     def glob(self, pattern: str) -> list[str]:
         """Paths on the machine, without the root in front, sorted."""
@@ -259,28 +245,27 @@ class Host:
         # the text of: df -B1 --output=target,size,avail,itotal,iavail
         for line in self.read("/commands/df.txt").splitlines():
             words = line.split()
-            if len(words) == 5 and words[0] == path and all(whole(word) is not None for word in words[1:]):
+            if len(words) == 5 and words[0] == path and all(word.isdigit() for word in words[1:]):
                 return Space(*(int(word) for word in words[1:]))
         raise Unknown(f"commands/df.txt has no line for {path}")
 
     def uptime(self) -> float:
         """Seconds since boot. Raises Unknown."""
         text = self.read("/proc/uptime")
-        words = text.split(".", 1)
-        seconds = whole(words[0])
-        if seconds is None or len(words) < 2:
-            raise Unknown("/proc/uptime shows no number")
-        return float(seconds)
+        try:
+            return float(text.split()[0])
+        except (ValueError, IndexError):
+            raise Unknown("/proc/uptime shows no number") from None
 
     def number(self, path: str) -> int | None:
         """The one whole number of a sysfs file, or None where it does not exist. Raises Unknown for other text."""
         text = self.word(path)
         if text is None:
             return None
-        number = whole(text)
-        if number is None:
-            raise Unknown(f"{path} holds no number but {clean(text, 40)!r}")
-        return number
+        try:
+            return int(text)
+        except ValueError:
+            raise Unknown(f"{path} holds no number but {clean(text, 40)!r}") from None
 
     # processes
 

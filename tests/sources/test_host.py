@@ -160,7 +160,7 @@ def test_space_of_a_real_file_system_is_bytes() -> None:
 def test_what_a_late_program_printed_is_kept(tmp_path: Path, write: Write) -> None:
     output = machine(tmp_path, write, "echo first; exec sleep 1000", seconds=0.4).answer("fi_info")
     assert ("first\n", None) == (output.out, output.left)
-    assert output.late.startswith("fi_info did not answer within 0.4 s; ended")
+    assert output.late.startswith("fi_info -p efa did not answer within 0.4 s; ended")
 
 
 def test_one_that_waits_in_the_kernel_is_named_by_the_next(tmp_path: Path, write: Write) -> None:
