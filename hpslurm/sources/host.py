@@ -19,9 +19,10 @@ import time
 from collections.abc import Mapping
 
 from hpslurm.probe import Unknown
-from hpslurm.text import clean
+from hpslurm.text import clean, whole
 from hpslurm.values import dataclass
 
+PAGE = 4096  # bytes; a sysfs attribute is never longer, and comes with one read
 MOST_BYTES = 1 << 20  # of one file, and of one program's output
 NO_LOCK = -1
 STUCK = "D"  # the state of a process that waits in the kernel and cannot be killed
@@ -29,6 +30,9 @@ KILL_GRACE = 0.3  # seconds after SIGKILL in which a process that can die does
 
 # Our own package by its place (a folder or a zip file), because -I ignores PYTHONPATH.
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_PYSLURM_CHILD = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from hpslurm.sources import pyslurm_child as child; child.main()"
+)
 _NVML_CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from hpslurm.sources import nvml; nvml.main()"
 
 
@@ -67,6 +71,12 @@ def _slurm(program: str, *options: str, most: int = 64 << 20) -> Command:
     return Command((f"/opt/slurm/bin/{program}", f"/usr/bin/{program}"), options, (("TZ", "UTC"),), (SLURM_CONF,), most)
 
 
+def _pyslurm(what: str) -> Command:
+    """Our own interpreter: importing pyslurm may end the process, and a call may never return."""
+    options = ("-I", "-B", "-c", _PYSLURM_CHILD, _OURS, what)
+    return Command((sys.executable,), options, settings=(SLURM_CONF,), most=64 << 20, called="pyslurm")
+
+
 # Foreign text (a path, a name, a reason) stands last, so that it cannot shift the others.
 SACCT_FIELDS = (
     "JobIDRaw,User,UID,GID,State,ExitCode,DerivedExitCode,Partition,Submit,Start,End,NodeList,Reason,WorkDir,JobName"
@@ -83,6 +93,8 @@ COMMANDS = {
     "scontrol_job": _slurm("scontrol", "-d", "show", "job"),
     "scontrol_ping": _slurm("scontrol", "ping"),
     "scontrol_config": _slurm("scontrol", "show", "config"),
+    "pyslurm_nodes": _pyslurm("nodes"),
+    "pyslurm_jobs": _pyslurm("jobs"),
     "sacctmgr": _slurm("sacctmgr", "-n", "-P", "list", "cluster", "format=Cluster"),
     "squeue": _slurm("squeue", "-h", "-a", "-o", SQUEUE_FORMAT),
     # Text: the JSON of 22.05 calls failed jobs SUCCESS.
@@ -221,9 +233,13 @@ class Host:
     def word(self, path: str) -> str | None:
         """The one line of a sysfs file, or None where it does not exist."""
         try:
-            return self.read(path).strip("\0 \t\n")
+            handle = os.open(self.path(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
+        try:
+            return os.read(handle, PAGE).decode("utf-8", "replace").strip("\0 \t\n")
+        finally:
+            os.close(handle)
 
     def glob(self, pattern: str) -> list[str]:
         """Paths on the machine, without the root in front, sorted."""
@@ -245,27 +261,28 @@ class Host:
         # the text of: df -B1 --output=target,size,avail,itotal,iavail
         for line in self.read("/commands/df.txt").splitlines():
             words = line.split()
-            if len(words) == 5 and words[0] == path and all(word.isdigit() for word in words[1:]):
+            if len(words) == 5 and words[0] == path and all(whole(word) is not None for word in words[1:]):
                 return Space(*(int(word) for word in words[1:]))
         raise Unknown(f"commands/df.txt has no line for {path}")
 
     def uptime(self) -> float:
         """Seconds since boot. Raises Unknown."""
         text = self.read("/proc/uptime")
-        try:
-            return float(text.split()[0])
-        except (ValueError, IndexError):
-            raise Unknown("/proc/uptime shows no number") from None
+        words = text.split(".", 1)
+        seconds = whole(words[0])
+        if seconds is None or len(words) < 2:
+            raise Unknown("/proc/uptime shows no number")
+        return float(seconds)
 
     def number(self, path: str) -> int | None:
         """The one whole number of a sysfs file, or None where it does not exist. Raises Unknown for other text."""
         text = self.word(path)
         if text is None:
             return None
-        try:
-            return int(text)
-        except ValueError:
-            raise Unknown(f"{path} holds no number but {clean(text, 40)!r}") from None
+        number = whole(text)
+        if number is None:
+            raise Unknown(f"{path} holds no number but {clean(text, 40)!r}")
+        return number
 
     # processes
 
