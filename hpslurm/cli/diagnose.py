@@ -6,29 +6,61 @@ It asks, joins and judges. Every command that it prints is for a person to run.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
 from hpslurm import policy, records
-from hpslurm.cluster import gather, guard
+from hpslurm.cluster import aws_half, gather, guard
 from hpslurm.cluster.join import Members
 from hpslurm.finding import PRIORITIES
 from hpslurm.policy import Policy
 from hpslurm.probe import PASS, SKIP, UNKNOWN, Result
 from hpslurm.sources.host import Host
+from hpslurm.sources.hyperpod import RESOURCES, Layout
+
+if TYPE_CHECKING:
+    from hpslurm.cluster.view import View
 
 SAID = ("node_records", "pyslurm")  # what is worth a line although nothing is wrong
 SECONDS = 45.0  # for all programs together; each waits about 10 s for a controller that is down
+# Any of these says that the person means AWS; without, and off HyperPod, it is not asked.
+AWS_ENV = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_ENDPOINT_URL")
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]
+    """``90m``, ``2h``, ``1d``, or seconds; becomes seconds."""
+
+    name = "TIME"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        match = re.fullmatch(r"(\d{1,6})([smhd]?)", str(value).strip())
+        if not match or not int(match[1]):
+            self.fail(f"{value!r} is no time; write 90m, 2h or 1d", param, ctx)
+        return float(int(match[1]) * _UNITS[match[2]])
 
 
 @click.command(
     "diagnose",
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done, 1 neither Slurm nor a record could be read, 2 wrong command line, "
-    "3 found something at or above --fail-on.",
+    epilog="Exit codes: 0 done, 1 neither Slurm nor AWS nor a record could be read, or no cluster of that name, "
+    "2 wrong command line, 3 found something at or above --fail-on.",
 )
+@click.option("--cluster", default="", metavar="NAME", help="HyperPod cluster, by name or ARN (default: this node's).")
+@click.option("--region", default="", help="AWS region (default: environment, profile, or this node's).")
+@click.option("--profile", default="", help="AWS profile.")
+@click.option(
+    "--since", type=Duration(), default="2h", show_default=True, help="How far back to read logs, as in 90m or 1d."
+)
+@click.option("--no-aws", is_flag=True, help="Do not ask AWS.")
+@click.option("--no-slurm", is_flag=True, help="Do not ask Slurm.")
 @click.option(
     "--node", "only", multiple=True, metavar="NODES", help="Only these, as in ip-10-1-0-[1-4]; may be repeated."
 )
@@ -45,14 +77,22 @@ SECONDS = 45.0  # for all programs together; each waits about 10 s for a control
 )
 @click.option("--strict", is_flag=True, help="Exit 3 also when something could not be checked.")
 @click.option("--policy", "policy_path", default=policy.PATH, show_default=True, help="Thresholds and mutes.")
+@click.option("--verbose", is_flag=True, help="Say on stderr how many calls to AWS were made.")
 @click.option("--root", default="/", hidden=True)
 def command(
+    cluster: str,
+    region: str,
+    profile: str,
+    since: float,
+    no_aws: bool,
+    no_slurm: bool,
     only: Sequence[str],
     reports: Sequence[str],
     as_json: bool,
     fail_on: str,
     strict: bool,
     policy_path: str,
+    verbose: bool,
     root: str,
 ) -> int:
     """Look at the whole cluster: which nodes are out, why, and what to type next.
@@ -60,13 +100,21 @@ def command(
     \b
     Examples:
       sudo hpslurm diagnose
+          on the controller: Slurm, the nodes' records, and AWS as far as its role may
+      hpslurm diagnose --cluster demo --region us-west-2 --no-slurm
+          from a laptop
       sudo hpslurm diagnose --node 'ip-10-1-0-[1-4]' --fail-on P1
       sudo hpslurm diagnose --json | jq 'select(.type == "finding") | .id'
     """
     rules = policy.load(policy_path)
     host = Host(root, seconds=SECONDS)
     chosen = _chooser(only)
-    half = gather.look(host, rules, [*folders(rules, root), *reports], chosen)
+    options = aws_half.Options(cluster, region, profile, since)
+    ask = None if no_aws or not _means_aws(options, host) else partial(_ask_aws, options)
+    try:
+        half = gather.look(host, rules, [*folders(rules, root), *reports], chosen, ask_slurm=not no_slurm, ask_aws=ask)
+    except aws_half.NoCluster as error:
+        raise click.ClickException(str(error)) from None
     host.end_all()
     _refuse_unknown(only, half)
     results = guard.apply(half.results, half.members, rules)
@@ -78,10 +126,24 @@ def command(
             click.echo(f"[WARN] {problem}", err=True)
         click.echo("\n".join(text(results, half.members)))
     sys.stdout.flush()
+    if verbose and half.view:
+        calls = half.view.requests
+        counted = ", ".join(f"{name} {number}" for name, number in sorted(calls.items()))
+        click.echo(f"AWS calls: {sum(calls.values())} ({counted})", err=True)
     if not half.readable:
-        click.echo("hpslurm diagnose: neither Slurm nor a node's record could be read", err=True)
+        click.echo("hpslurm diagnose: neither Slurm nor AWS nor a node's record could be read", err=True)
         return 1
     return 3 if _failed(results, fail_on, strict) else 0
+
+
+def _means_aws(options: aws_half.Options, host: Host) -> bool:
+    """Whether there is any sign that this is about HyperPod: a name, the environment, or HyperPod's own file."""
+    named = options.cluster or options.region or options.profile or any(os.environ.get(name) for name in AWS_ENV)
+    return bool(named) or host.exists(RESOURCES)
+
+
+def _ask_aws(options: aws_half.Options, layout: Layout) -> View:
+    return aws_half.collect(options, layout)
 
 
 def folders(rules: Policy, root: str) -> list[str]:
@@ -112,7 +174,7 @@ def _refuse_unknown(only: Sequence[str], half: gather.Half) -> None:
         from difflib import get_close_matches
 
         close = get_close_matches(missing[0], half.names, n=1)
-        raise click.UsageError(f"Slurm has no node {missing[0]!r}." + (f" Did you mean {close[0]!r}?" if close else ""))
+        raise click.UsageError(f"there is no node {missing[0]!r}." + (f" Did you mean {close[0]!r}?" if close else ""))
 
 
 def text(results: Sequence[Result], members: Members) -> list[str]:
@@ -121,6 +183,12 @@ def text(results: Sequence[Result], members: Members) -> list[str]:
 
     lines = []
     for result in results:
+        if result.probe == "hyperpod" and result.facts:
+            told = result.facts
+            counted = ", ".join(f"{number} {state}" for state, number in told["instances"].items())
+            who = f" (asked as {told['identity']})" if told["identity"] else ""
+            where = f"HyperPod cluster {told['cluster']} in {told['region']}: {told['status']}"
+            lines.append(f"{where}, instances: {counted or 'none'}{who}")
         if result.probe == "slurm_nodes" and result.facts:
             counted = ", ".join(f"{number} {state}" for state, number in result.facts["states"].items())
             name = f" of {members.cluster}" if members.cluster else ""

@@ -18,7 +18,7 @@ from hpslurm.cluster.hyperpod import Cluster, Instance
 from hpslurm.cluster.join import CONTROLLER, LOGIN, WORKER
 from hpslurm.cluster.view import View
 from hpslurm.policy import Policy
-from hpslurm.probe import UNKNOWN, Result, Skip, Unknown
+from hpslurm.probe import FAIL, PASS, SKIP, UNKNOWN, Result, Skip, Unknown
 from hpslurm.sources.aws import CLUSTER_ARN, CLUSTER_NAME, IAM, REGION, THREADS, Aws, Forbidden, NoAccess, NotFound
 from hpslurm.sources.hyperpod import Layout
 from hpslurm.text import clean
@@ -244,7 +244,40 @@ def judge(view: View, policy: Policy, partitions: Mapping[str, tuple[str, ...]] 
         return [Result("aws", UNKNOWN, clean(str(trouble)))]
     if partitions:
         view = replace(view, answers={**view.answers, "partitions": dict(partitions)})
-    return list(_merged(probe.run(name, module, view, policy) for name, module in CHECKS))
+    return list(_merged(_checked(name, module, view, policy) for name, module in CHECKS))
+
+
+def _checked(name: str, module: ModuleType, view: View, policy: Policy) -> Result:
+    """As ``probe.run``, without the facts: those of two thousand nodes would fill the report seven times."""
+    findings = []
+    try:
+        facts = module.collect(view)
+        for finding in module.judge(facts, policy):
+            findings.append(policy.mute(finding))
+    except Skip as why:
+        return Result(name, SKIP, clean(str(why)))
+    except Exception as error:  # what was found before it broke is kept, and said to be half
+        note = clean(probe.reason(error))
+        return Result(name, FAIL if findings else UNKNOWN, note, findings=tuple(findings))
+    told = _told(view) if module is hyperpod else None
+    return Result(name, FAIL if findings else PASS, facts=told, findings=tuple(findings))
+
+
+def _told(view: View) -> dict[str, Any]:
+    """The cluster in figures, for the report's head."""
+    here: Cluster = view.get("cluster")
+    states: dict[str, int] = {}
+    for one in instances(view):
+        states[one.status] = states.get(one.status, 0) + 1
+    return {
+        "cluster": here.name,
+        "status": here.status,
+        "region": view.region,
+        "recovery": here.recovery,
+        "instances": dict(sorted(states.items(), key=lambda pair: (-pair[1], pair[0]))),
+        "identity": view.identity,
+        "calls": dict(sorted(view.requests.items())),
+    }
 
 
 def _merged(results: Iterator[Result]) -> Iterator[Result]:
@@ -259,12 +292,27 @@ def _merged(results: Iterator[Result]) -> Iterator[Result]:
         yield replace(same[0], probe=", ".join(one.probe for one in same))
 
 
-def instances(view: View) -> tuple[Instance, ...]:
-    """For the join; empty where the list could not be read."""
+def instances(view: View | None) -> tuple[Instance, ...]:
+    """For the join; empty where the list could not be read, or nobody asked."""
+    if view is None:
+        return ()
     (found, _), _ = view.maybe("instances", ((), ""))
     return tuple(found)
 
 
-def cluster(view: View) -> Cluster | None:
+def complete(view: View) -> bool:
+    """Whether every instance was listed: only then can a node be said to have none."""
+    (_, trouble), why = view.maybe("instances", ((), ""))
+    return not trouble and not why
+
+
+def readable(view: View) -> bool:
+    """Whether AWS told anything of the cluster."""
+    return bool(instances(view)) or cluster(view) is not None
+
+
+def cluster(view: View | None) -> Cluster | None:
+    if view is None:
+        return None
     found, _ = view.maybe("cluster", None)
     return found if isinstance(found, Cluster) else None

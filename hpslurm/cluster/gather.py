@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hpslurm import probe, records
-from hpslurm.cluster import accounting, controllers, hooks, join, queue, slurm_conf, slurm_nodes
+from hpslurm.cluster import accounting, aws_half, controllers, hooks, join, matrix, queue, slurm_conf, slurm_nodes
 from hpslurm.finding import LOOK, P2, Finding, Rule, Suggestion
 from hpslurm.policy import Policy
 from hpslurm.probe import FAIL, PASS, SKIP, UNKNOWN, Result, Skip
@@ -17,6 +17,9 @@ from hpslurm.render import fold_nodes
 from hpslurm.sources import hyperpod, slurm
 from hpslurm.sources.host import Host
 from hpslurm.values import dataclass, replace
+
+if TYPE_CHECKING:
+    from hpslurm.cluster.view import View
 
 T = TypeVar("T")
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
@@ -35,14 +38,27 @@ class Half:
     results: tuple[Result, ...]
     members: join.Members
     readable: bool
-    names: frozenset[str] = frozenset()  # every node that Slurm lists
+    names: frozenset[str] = frozenset()  # every node that Slurm lists, or HyperPod where Slurm was not read
+    view: View | None = None  # what AWS told, where it was asked
 
 
-def look(host: Host, policy: Policy, folders: Sequence[str], only: Callable[[str], bool] | None = None) -> Half:
-    """``folders`` hold node records (``<node>.<hook>.jsonl``); ``only`` chooses nodes by name."""
-    if not slurm.has_pyslurm(host):
-        slurm.start(host, "scontrol_nodes_json", "squeue")
-    controllers.start(host)
+def look(
+    host: Host,
+    policy: Policy,
+    folders: Sequence[str],
+    only: Callable[[str], bool] | None = None,
+    *,
+    ask_slurm: bool = True,
+    ask_aws: Callable[[hyperpod.Layout], View] | None = None,
+) -> Half:
+    """``folders`` hold node records (``<node>.<hook>.jsonl``); ``only`` chooses nodes by name.
+
+    ``ask_aws`` runs beside Slurm's programs. It may raise NoCluster, which is passed on.
+    """
+    if ask_slurm:
+        if not slurm.has_pyslurm(host):
+            slurm.start(host, "scontrol_nodes_json", "squeue")
+        controllers.start(host)
     results: list[Result] = []
 
     def asked(name: str, ask: Callable[[], T], otherwise: T) -> T:
@@ -55,10 +71,19 @@ def look(host: Host, policy: Policy, folders: Sequence[str], only: Callable[[str
             return otherwise
 
     nothing: tuple[slurm.Queued, ...] = ()
-    found = asked("slurm_nodes", lambda: slurm.nodes(host), None)
-    jobs = asked("jobs", lambda: slurm.queue(host), nothing) if found else nothing
     layout = asked("hyperpod_files", lambda: hyperpod.layout(host), hyperpod.Layout())
+    cloud = in_background(ask_aws, layout) if ask_aws else None
+    found = asked("slurm_nodes", lambda: slurm.nodes(host), None) if ask_slurm else None
+    jobs = asked("jobs", lambda: slurm.queue(host), nothing) if found else nothing
     kept, troubles, ran = read_folders(folders)
+    asides = []  # before AWS is waited for: the time for programs runs out meanwhile
+    if found:
+        asides.append(probe.run("accounting", accounting, host, policy))
+        asides.append(probe.run("slurm_conf", slurm_conf, host, policy))
+        asides.append(probe.run("hooks", _Hooks(ran), host, policy))
+    if ask_slurm:
+        asides.append(probe.run("controllers", controllers, host, policy))
+    view = cloud() if cloud else None
     nodes = found.nodes if found else ()
     wanted = [one for one in nodes if only is None or only(one.name)]
     members = join.join(
@@ -68,11 +93,13 @@ def look(host: Host, policy: Policy, folders: Sequence[str], only: Callable[[str
         records=kept,
         roles=roles(layout),
         instance_ids={one.name: one.instance_id for one in layout.machines},
-        cluster=layout.cluster,
+        **_of_view(view, only),
+        cluster=_cluster_name(view) or layout.cluster,
     )
     if not found:
-        known = [one for name, one in sorted(kept.items()) if only is None or only(name)]
-        members = replace(members, members=tuple(join.Member(one.node, record=one) for one in known))
+        there = {one.name for one in members.members}
+        known = [one for name, one in sorted(kept.items()) if name not in there and (only is None or only(name))]
+        members = replace(members, members=(*members.members, *(join.Member(one.node, record=one) for one in known)))
     if found:
         facts = {"form": found.form, "nodes": len(wanted), "states": states(wanted)}
         if found.note:
@@ -80,19 +107,65 @@ def look(host: Host, policy: Policy, folders: Sequence[str], only: Callable[[str
         results.append(judged("slurm_nodes", lambda: slurm_nodes.judge(members, policy), policy, facts))
         everyone = replace(members, members=tuple(join.Member(one.name, one) for one in nodes))
         results.append(judged("jobs", lambda: queue.judge(queue.Facts(jobs, everyone), policy), policy))
-        results.append(probe.run("accounting", accounting, host, policy))
-        results.append(probe.run("slurm_conf", slurm_conf, host, policy))
-        results.append(probe.run("hooks", _Hooks(ran), host, policy))
-    results.append(probe.run("controllers", controllers, host, policy))
+    results += asides
     if only is not None:
         results = [replace(one, findings=_about(one.findings, members)) for one in results]
-    strangers = sorted(set(kept) - {one.name for one in nodes}) if found else []
+    strangers = sorted(set(kept) - {one.name for one in (*nodes, *members.members)}) if found else []
     if strangers:
         results.append(
             Result("node_records", SKIP, f"{fold_nodes(strangers)}: a record, but no node of that name in Slurm")
         )
+    if view:
+        results += of_aws(view, members, nodes, policy, only)
     results += of_records(members, policy, troubles)
-    return Half(tuple(results), members, bool(found or kept), frozenset(one.name for one in nodes))
+    names = frozenset(one.name for one in nodes) or frozenset(one.subject for one in aws_half.instances(view))
+    readable = bool(found or kept or (view and aws_half.readable(view)))
+    return Half(tuple(results), members, readable, names, view)
+
+
+def in_background(ask: Callable[[hyperpod.Layout], View], layout: hyperpod.Layout) -> Callable[[], View]:
+    """Start asking AWS; the returned function waits for the answer, or raises what it raised."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    pool = ThreadPoolExecutor(max_workers=1)
+    future = pool.submit(ask, layout)
+    pool.shutdown(wait=False)
+    return future.result
+
+
+def of_aws(
+    view: View,
+    members: join.Members,
+    nodes: Sequence[slurm.SlurmNode],
+    policy: Policy,
+    only: Callable[[str], bool] | None,
+) -> list[Result]:
+    """HyperPod's half, and what only both together can tell."""
+    partitions: dict[str, list[str]] = {}
+    for node in nodes:
+        for partition in node.partitions:
+            partitions.setdefault(partition, []).append(node.name)
+    results = aws_half.judge(view, policy, {name: tuple(some) for name, some in partitions.items()})
+    if only is not None:
+        others = {one.subject for one in aws_half.instances(view) if not only(one.subject)}
+        results = [
+            replace(one, findings=tuple(item for item in one.findings if item.subject not in others)) for one in results
+        ]
+    cluster = aws_half.cluster(view)
+    if nodes and cluster and aws_half.complete(view):
+        results.append(judged("slurm_and_hyperpod", lambda: matrix.judge(members, cluster, policy), policy))
+    return results
+
+
+def _of_view(view: View | None, only: Callable[[str], bool] | None) -> Mapping[str, Any]:
+    cluster = aws_half.cluster(view)
+    instances = [one for one in aws_half.instances(view) if only is None or only(one.subject)]
+    return {"instances": instances, "recovery": cluster.recovery if cluster else ""}
+
+
+def _cluster_name(view: View | None) -> str:
+    cluster = aws_half.cluster(view)
+    return cluster.name if cluster else ""
 
 
 def _about(findings: Iterable[Finding], members: join.Members) -> tuple[Finding, ...]:
@@ -169,6 +242,8 @@ def of_records(members: join.Members, policy: Policy, troubles: Sequence[str]) -
     silent: list[str] = []
     dropped: dict[str, list[str]] = {}
     for member in members.members:
+        if member.slurm is None and member.role in (join.CONTROLLER, join.LOGIN):
+            continue  # no job step ever runs there
         record = member.record
         if member.dropped:
             dropped.setdefault(member.dropped, []).append(member.name)

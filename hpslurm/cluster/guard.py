@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from hpslurm import suggest
-from hpslurm.cluster import reasons
+from hpslurm.cluster import matrix, reasons
 from hpslurm.cluster.join import CONTROLLER, LOGIN, Member, Members
 from hpslurm.cluster.slurm_nodes import NO_RECOVERY, is_out
 from hpslurm.finding import LOOK, P1, REBOOT, REPLACE, Evidence, Finding, Rule, Suggestion
@@ -57,7 +57,9 @@ def _spared(member: Member | None) -> str:
 
 def _handled(member: Member) -> bool:
     node = member.slurm
-    return node is not None and is_out(node) and bool(reasons.action_of(node.reason))
+    if node is not None and is_out(node) and bool(reasons.action_of(node.reason)):
+        return True
+    return member.instance is not None and matrix.of_hyperpod(member.instance) in (matrix.BUSY, matrix.CHECKED)
 
 
 def _guarded(

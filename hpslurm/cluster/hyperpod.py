@@ -381,7 +381,7 @@ def _judge_instance(instance: Instance, cluster: Cluster, now: float) -> Iterato
         )
     elif instance.status in WORKING:
         yield CHANGING.found(
-            f"{instance.id} has status {instance.status}: {WORKING[instance.status]}; wait{age}",
+            f"{instance.id} has status {instance.status}: {WORKING[instance.status]}{age}; wait",
             evidence=[seen],
             suggest=[look],
             subject=instance.subject,

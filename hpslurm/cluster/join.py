@@ -7,11 +7,14 @@ that it makes. What nobody asked for, or could not be asked, is empty or None.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from hpslurm.records import Record
 from hpslurm.sources.slurm import Queued, SlurmNode
 from hpslurm.values import dataclass
+
+if TYPE_CHECKING:
+    from hpslurm.cluster.hyperpod import Instance
 
 CONTROLLER = "controller"
 LOGIN = "login"
@@ -33,7 +36,7 @@ class Member:
     jobs: tuple[Queued, ...] = ()
     role: str = ""
     instance_id: str = ""
-    instance: Any = None  # what HyperPod says of the instance, where AWS was asked
+    instance: Instance | None = None  # what HyperPod says of the instance, where AWS was asked
 
 
 @dataclass(frozen=True)
@@ -57,14 +60,23 @@ def join(
     records: Mapping[str, Record] | None = None,
     roles: Mapping[str, str] | None = None,
     instance_ids: Mapping[str, str] | None = None,
+    instances: Iterable[Instance] = (),
     cluster: str = "",
     recovery: str = "",
 ) -> Members:
-    """Put together what belongs to one node. Names are Slurm's."""
+    """Put together what belongs to one node. Names are Slurm's; an instance that is no node of Slurm's comes last."""
     on_node = jobs_by_node(queue)
     members = []
+    left = _newest(instances)
+    by_id = {one.id: one for one in left.values()}
+    by_address = {one.address: one for one in left.values() if one.address}
     for node in nodes:
-        instance_id = (instance_ids or {}).get(node.name) or node.instance_id or ""
+        known_id = (instance_ids or {}).get(node.name) or node.instance_id or ""
+        # by host name, else by the id that HyperPod's own files give, else by address
+        instance = left.get(node.name) or by_id.get(known_id) or by_address.get(node.address or "")
+        if instance:
+            left.pop(instance.subject, None)
+        instance_id = instance.id if instance else known_id
         record, dropped = _current((records or {}).get(node.name), node, instance_id)
         members.append(
             Member(
@@ -73,11 +85,32 @@ def join(
                 record=record,
                 dropped=dropped,
                 jobs=tuple(on_node.get(node.name, ())),
-                role=(roles or {}).get(node.name, ""),
+                role=(instance.role if instance else "") or (roles or {}).get(node.name, ""),
                 instance_id=instance_id,
+                instance=instance,
+            )
+        )
+    for name, instance in left.items():
+        record, dropped = _current((records or {}).get(name), SlurmNode(name, ""), instance.id)
+        members.append(
+            Member(
+                name,
+                record=record,
+                dropped=dropped,
+                role=instance.role or (roles or {}).get(name, ""),
+                instance_id=instance.id,
+                instance=instance,
             )
         )
     return Members(tuple(members), now, cluster, recovery)
+
+
+def _newest(instances: Iterable[Instance]) -> dict[str, Instance]:
+    """By name. While one is being replaced, the old and the new instance share it: the new one counts."""
+    found: dict[str, Instance] = {}
+    for instance in sorted(instances, key=lambda one: one.launched or 0):
+        found[instance.subject] = instance
+    return found
 
 
 def jobs_by_node(queue: Iterable[Queued]) -> dict[str, list[Queued]]:

@@ -193,7 +193,9 @@ def _action(member: Member, node: SlurmNode, action: str, members: Members) -> F
             subject=node.name,
         )
     waited = members.now - node.reason_time if node.reason_time else 0.0
-    booted_since = bool(node.boot_time and node.reason_time and node.boot_time > node.reason_time)
+    launched = member.instance.launched if member.instance else None
+    since = max(node.boot_time or 0, launched or 0)
+    booted_since = bool(since and node.reason_time and since > node.reason_time)
     if waited > STUCK_AFTER and not member.jobs and not booted_since:
         return STUCK.found(
             f"{action} was set over {STUCK_AFTER // 60} minutes ago, no job holds the node, and it did not reboot",
