@@ -116,7 +116,7 @@ def command(
     except aws_half.NoCluster as error:
         raise click.ClickException(str(error)) from None
     host.end_all()
-    _refuse_unknown(only, half)
+    _refuse_unknown(only, half, no_slurm)
     results = guard.apply(half.results, half.members, rules)
     if as_json:
         for line in records.lines(rules, os.environ, "diagnose", results):
@@ -131,7 +131,8 @@ def command(
         counted = ", ".join(f"{name} {number}" for name, number in sorted(calls.items()))
         click.echo(f"AWS calls: {sum(calls.values())} ({counted})", err=True)
     if not half.readable:
-        click.echo("hpslurm diagnose: neither Slurm nor AWS nor a node's record could be read", err=True)
+        asked = "Slurm nor AWS" if half.view else "Slurm"
+        click.echo(f"hpslurm diagnose: neither {asked} nor a node's record could be read", err=True)
         return 1
     return 3 if _failed(results, fail_on, strict) else 0
 
@@ -168,13 +169,16 @@ def _chooser(only: Sequence[str]) -> Callable[[str], bool] | None:
     return _node_set(only).__contains__ if only else None
 
 
-def _refuse_unknown(only: Sequence[str], half: gather.Half) -> None:
+def _refuse_unknown(only: Sequence[str], half: gather.Half, no_slurm: bool) -> None:
     missing = sorted(_node_set(only) - half.names) if half.names else []
     if missing:
         from difflib import get_close_matches
 
         close = get_close_matches(missing[0], half.names, n=1)
-        raise click.UsageError(f"there is no node {missing[0]!r}." + (f" Did you mean {close[0]!r}?" if close else ""))
+        where = "HyperPod" if no_slurm else "Slurm"
+        raise click.UsageError(
+            f"{where} has no node {missing[0]!r}." + (f" Did you mean {close[0]!r}?" if close else "")
+        )
 
 
 def text(results: Sequence[Result], members: Members) -> list[str]:
