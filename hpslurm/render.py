@@ -157,6 +157,14 @@ def _wrapped(lead: str, text: str, width: int) -> list[str]:
     return [lead + parts[0], *(INDENT + part for part in parts[1:])]
 
 
+def not_checked(results: Iterable[Result]) -> list[NotChecked]:
+    """Checks that could not look, and those that found something but could not look at all of it."""
+    results = list(results)
+    whole = [NotChecked(one.probe, one.note) for one in results if one.outcome == UNKNOWN]
+    in_part = [one for one in results if one.findings and one.note and one.outcome != UNKNOWN]
+    return [*whole, *(NotChecked(f"{one.probe}, in part,", one.note) for one in in_part)]
+
+
 def not_checked_lines(items: Iterable[NotChecked], width: int | None = None) -> list[str]:
     """One line for each thing that could not be looked at, folded over nodes."""
     groups: dict[tuple[str, str], list[str]] = {}

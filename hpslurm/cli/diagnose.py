@@ -19,7 +19,7 @@ from hpslurm.cluster import aws_half, gather, guard
 from hpslurm.cluster.join import Members
 from hpslurm.finding import PRIORITIES
 from hpslurm.policy import Policy
-from hpslurm.probe import PASS, SKIP, UNKNOWN, Result
+from hpslurm.probe import PASS, SKIP, Result
 from hpslurm.sources.host import Host
 from hpslurm.sources.hyperpod import RESOURCES, Layout
 
@@ -77,6 +77,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
 )
 @click.option("--strict", is_flag=True, help="Exit 3 also when something could not be checked.")
 @click.option("--policy", "policy_path", default=policy.PATH, show_default=True, help="Thresholds and mutes.")
+@click.option("--html", "html_file", type=click.Path(dir_okay=False), help="Also write the report as one page to FILE.")
 @click.option("--verbose", is_flag=True, help="Say on stderr how many calls to AWS were made.")
 @click.option("--root", default="/", hidden=True)
 def command(
@@ -92,6 +93,7 @@ def command(
     fail_on: str,
     strict: bool,
     policy_path: str,
+    html_file: str | None,
     verbose: bool,
     root: str,
 ) -> int:
@@ -115,7 +117,8 @@ def command(
         half = gather.look(host, rules, [*folders(rules, root), *reports], chosen, ask_slurm=not no_slurm, ask_aws=ask)
     except aws_half.NoCluster as error:
         raise click.ClickException(str(error)) from None
-    host.end_all()
+    finally:
+        host.end_all()
     _refuse_unknown(only, half, no_slurm)
     results = guard.apply(half.results, half.members, rules)
     if as_json:
@@ -126,6 +129,8 @@ def command(
             click.echo(f"[WARN] {problem}", err=True)
         click.echo("\n".join(text(results, half.members)))
     sys.stdout.flush()
+    if html_file:
+        _write_page(html_file, results, half.members)
     if verbose and half.view:
         calls = half.view.requests
         counted = ", ".join(f"{name} {number}" for name, number in sorted(calls.items()))
@@ -181,10 +186,17 @@ def _refuse_unknown(only: Sequence[str], half: gather.Half, no_slurm: bool) -> N
         )
 
 
-def text(results: Sequence[Result], members: Members) -> list[str]:
-    """The report as people see it."""
-    from hpslurm import render
+def _write_page(path: str, results: Sequence[Result], members: Members) -> None:
+    from hpslurm import html
 
+    try:
+        html.write(path, html.page(results, members, heads(results, members)))
+    except OSError as error:
+        raise click.ClickException(f"could not write {path}: {error.strerror}") from None
+
+
+def heads(results: Sequence[Result], members: Members) -> list[str]:
+    """Who was asked, and how many there are of what."""
     lines = []
     for result in results:
         if result.probe == "hyperpod" and result.facts:
@@ -199,14 +211,17 @@ def text(results: Sequence[Result], members: Members) -> list[str]:
             lines.append(
                 f"Slurm nodes{name}: {result.facts['nodes']} ({counted or 'none'}), from {result.facts['form']}"
             )
+    return lines
+
+
+def text(results: Sequence[Result], members: Members) -> list[str]:
+    """The report as people see it."""
+    from hpslurm import render
+
+    lines = heads(results, members)
     folded = render.fold(finding for result in results for finding in result.findings)
     lines += [line for one in folded for line in render.finding_lines(one)]
-    not_checked = [render.NotChecked(one.probe, one.note) for one in results if one.outcome == UNKNOWN]
-    not_checked += [
-        render.NotChecked(f"{one.probe}, in part,", one.note)
-        for one in results
-        if one.findings and one.note and one.outcome != UNKNOWN
-    ]
+    not_checked = render.not_checked(results)
     lines += render.not_checked_lines(not_checked)
     lines += [
         f"{render.label('SKIP')} {one.probe}: {one.note}"
