@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 import pytest
@@ -136,9 +137,9 @@ def test_the_only_cluster_needs_no_name_and_of_two_one_must_be_chosen():
     )
 
 
-def test_the_arn_is_as_good_as_the_name_and_brings_its_region(monkeypatch):
+def test_the_arn_is_as_good_as_the_name_and_brings_its_region():
     with serve("healthy") as server:
-        monkeypatch.delenv("AWS_DEFAULT_REGION")
+        del os.environ["AWS_DEFAULT_REGION"]
         view = aws_half.collect(Options(cluster=server.scenario.arn))
         assert "us-west-2" == view.region
         assert "pass" == aws_half.judge(view, Policy())[0].outcome
@@ -146,18 +147,18 @@ def test_the_arn_is_as_good_as_the_name_and_brings_its_region(monkeypatch):
         assert "but --region is eu-north-1" in aws_half.judge(other, Policy())[0].note
 
 
-def test_without_credentials_there_is_one_line_that_says_to_log_in(monkeypatch):
+def test_without_credentials_there_is_one_line_that_says_to_log_in():
     with serve("healthy"):
-        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-        monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+        del os.environ["AWS_ACCESS_KEY_ID"]
+        del os.environ["AWS_SECRET_ACCESS_KEY"]
         results = aws_half.judge(aws_half.collect(DEMO), Policy())
     assert [("aws", "unknown")] == [(one.probe, one.outcome) for one in results]
     assert "log in or pass --profile" in results[0].note
 
 
-def test_without_a_region_there_is_one_line_that_says_what_to_pass(monkeypatch):
+def test_without_a_region_there_is_one_line_that_says_what_to_pass():
     with serve("healthy"):
-        monkeypatch.delenv("AWS_DEFAULT_REGION")
+        del os.environ["AWS_DEFAULT_REGION"]
         results = aws_half.judge(aws_half.collect(Options(cluster="demo")), Policy())
     assert ["no region: pass --region or set AWS_REGION, operations.md § 2"] == [one.note for one in results]
 
@@ -170,12 +171,12 @@ def test_names_that_cannot_be_are_refused_before_anything_is_sent(options):
         assert set() == set(server.calls) - {"sts:GetCallerIdentity"}
 
 
-def test_a_node_knows_its_cluster_region_and_roles_by_its_own_files(monkeypatch):
+def test_a_node_knows_its_cluster_region_and_roles_by_its_own_files():
     raw = scenario("healthy")
     for group in raw["cluster"]["InstanceGroups"]:
         del group["SlurmConfig"]
     with serve(raw) as server:
-        monkeypatch.delenv("AWS_DEFAULT_REGION")
+        del os.environ["AWS_DEFAULT_REGION"]
         local = Layout("demo", server.scenario.arn, controller_group="controller-machine", login_group="login-group")
         view = aws_half.collect(Options(), local)
         assert 0 == server.calls["sagemaker:ListClusters"]

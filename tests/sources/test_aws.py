@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
@@ -165,10 +166,10 @@ def test_after_the_deadline_nothing_more_is_sent():
         assert 0 == sum(server.calls.values())
 
 
-def test_without_credentials_the_person_is_told_to_log_in(monkeypatch):
+def test_without_credentials_the_person_is_told_to_log_in():
     with serve(with_trouble()):
-        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-        monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+        del os.environ["AWS_ACCESS_KEY_ID"]
+        del os.environ["AWS_SECRET_ACCESS_KEY"]
         with pytest.raises(aws.NoAccess, match="log in or pass --profile"):
             nodes(door())
 
