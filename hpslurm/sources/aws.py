@@ -116,7 +116,6 @@ class Aws:
         *,
         seconds: float = 120.0,
         sessions: bool = False,
-        log_pause: float = LOG_PAUSE,
     ) -> None:
         import boto3
         from botocore.exceptions import BotoCoreError
@@ -130,7 +129,6 @@ class Aws:
         self._clients: dict[str, Any] = {}
         self._building = threading.Lock()
         self._counting = threading.Lock()
-        self._log_pause = log_pause
         try:
             self._session = boto3.Session(profile_name=profile or None, region_name=region or None)
         except BotoCoreError as error:
@@ -268,7 +266,7 @@ class Aws:
             token="nextToken",
             most=most,
             pages=pages,
-            pause=self._log_pause,
+            pause=LOG_PAUSE,
             **asked,
         )
 

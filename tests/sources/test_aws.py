@@ -12,6 +12,12 @@ from hpslurm.sources import aws
 from hpslurm.sources.aws import Aws
 from tests.aws_server import serve
 
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch):
+    monkeypatch.setattr(aws, "LOG_PAUSE", 0.0)
+
+
 SERVICES = ("sagemaker", "ec2", "ssm", "logs", "sts")
 HEALTHY_NODES = 6
 
@@ -28,7 +34,7 @@ def with_trouble(**trouble: Any) -> dict[str, Any]:
 
 
 def door(**options: Any) -> Aws:
-    return Aws("us-west-2", **{"log_pause": 0.0, **options})
+    return Aws("us-west-2", **options)
 
 
 def nodes(aws_door: Aws) -> aws.Listing:
