@@ -52,13 +52,17 @@ def _spared(member: Member | None) -> str:
         return "not a node that Slurm lists"
     if member.role in (CONTROLLER, LOGIN):
         return f"{member.role} node"
-    return "HyperPod is handling it" if _handled(member) else ""
+    return "HyperPod is handling it" if _handled(member) or _at_work(member) else ""
 
 
 def _handled(member: Member) -> bool:
     node = member.slurm
-    if node is not None and is_out(node) and bool(reasons.action_of(node.reason)):
-        return True
+    out = node is None or is_out(node)
+    return out and (_at_work(member) or (node is not None and bool(reasons.action_of(node.reason))))
+
+
+def _at_work(member: Member) -> bool:
+    """Whether HyperPod changes or tests the instance right now."""
     return member.instance is not None and matrix.of_hyperpod(member.instance) in (matrix.BUSY, matrix.CHECKED)
 
 

@@ -219,7 +219,7 @@ def parse_instance(raw: dict[str, Any], cluster: Cluster | None) -> Instance:
         group=group,
         # Consoles and guides say Failed where the API says Failure.
         status={"Failed": "Failure"}.get(status.get("Status", ""), status.get("Status", "")),
-        node=node if match else "",
+        node=node,
         address=".".join(match.groups()) if match else "",
         type=str(raw.get("InstanceType") or "").removeprefix("ml."),
         message=clean(status.get("Message") or ""),

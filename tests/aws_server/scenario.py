@@ -2,7 +2,8 @@
 
     about = "what a reader should know"
     [cluster]                 as DescribeCluster answers, in its own names; plus ``id``
-    [[nodes]]                 group, count, first (address), status, message, hours (since launch), version
+    [[nodes]]                 group, count, first (address), status, message, hours (since launch), version,
+                              names (host names, {} counts from 1; by the address where there is none)
     [[events]]                minutes (ago), level, text, group, instance, failure
     [[rules]]                 group, egress, protocol, ports, and one of other_group, cidr, prefix
     [[subnets]]               id, zone, cidr, free
@@ -124,7 +125,9 @@ def _add_nodes(
             "LaunchTime": now - row.get("hours", 240) * 3600,
             "LastSoftwareUpdateTime": now - row.get("hours", 240) * 3600,
             "InstanceStatus": {"Status": row.get("status", "Running"), "Message": row.get("message", "")},
-            "PrivateDnsHostname": f"ip-{address.replace('.', '-')}.{suffix}",
+            "PrivateDnsHostname": f"{row.get('names', 'ip-' + address.replace('.', '-'))}.{suffix}".replace(
+                "{}", str(number + 1)
+            ),
             "CurrentImageReleaseVersion": row.get("version", "1.4.0"),
             "ImageVersionStatus": row.get("image", "UpToDate"),
         }

@@ -153,6 +153,13 @@ def test_no_reboot_is_suggested_for_a_node_that_hyperpod_works_on(there):
         assert left == [one.step for one in result.findings[0].suggestions if one.step == REBOOT]
 
 
+def test_a_node_in_use_that_hyperpod_takes_away_may_be_drained():
+    (finding,) = matrix.judge(Members((member(matrix.UP, "ShuttingDown"),), NOW), HEALTHY, Policy())
+    members = Members((member(matrix.UP, "ShuttingDown"),), NOW)
+    (result,) = guard.apply([Result("x", "fail", findings=(finding,))], members, Policy())
+    assert ["look", "drain"] == [one.step for one in result.findings[0].suggestions]
+
+
 # the join itself
 
 

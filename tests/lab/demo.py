@@ -106,6 +106,14 @@ def show(demo: Demo) -> None:
     demo.say("The whole cluster, as an administrator sees it from the controller.")
     demo.type(f"hpslurm diagnose {FROM}", expect=(0,))
 
+    demo.say(
+        "The same with HyperPod's side of it. A small server on 127.0.0.1 stands in for AWS here; on a cluster it is:"
+    )
+    print("# hpslurm diagnose --cluster demo --region us-west-2")
+    demo.type(
+        f"python -m tests.aws_server demo -- hpslurm diagnose --cluster demo --region us-west-2 {FROM}", expect=(0,)
+    )
+
 
 CHECK = "bash -c 'hpslurm-check --root $LAB/hosts/$SLURMD_NODENAME'"
 FROM = "--policy $LAB/policy.toml"
