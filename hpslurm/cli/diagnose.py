@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 import click
 
 from hpslurm import policy, records
-from hpslurm.cluster import aws_half, gather, guard
+from hpslurm.cluster import aws_half, gather, guard, ssm
 from hpslurm.cluster.join import Members
 from hpslurm.finding import PRIORITIES
 from hpslurm.policy import Policy
 from hpslurm.probe import PASS, SKIP, Result
+from hpslurm.sources import sessions
 from hpslurm.sources.host import Host
 from hpslurm.sources.hyperpod import RESOURCES, Layout
 
@@ -77,6 +78,18 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
 )
 @click.option("--strict", is_flag=True, help="Exit 3 also when something could not be checked.")
 @click.option("--policy", "policy_path", default=policy.PATH, show_default=True, help="Thresholds and mutes.")
+@click.option(
+    "--probe",
+    type=click.Choice(["ssm"]),
+    help="Start a session on nodes without a fresh record and look at them from there; see operations.md § 3.",
+)
+@click.option(
+    "--sample-nodes",
+    type=click.IntRange(1, sessions.MOST),
+    default=3,
+    show_default=True,
+    help="With --probe: how many nodes at most. Records of all nodes are read in any case.",
+)
 @click.option("--html", "html_file", type=click.Path(dir_okay=False), help="Also write the report as one page to FILE.")
 @click.option("--verbose", is_flag=True, help="Say on stderr how many calls to AWS were made.")
 @click.option("--root", default="/", hidden=True)
@@ -93,6 +106,8 @@ def command(
     fail_on: str,
     strict: bool,
     policy_path: str,
+    probe: str | None,
+    sample_nodes: int,
     html_file: str | None,
     verbose: bool,
     root: str,
@@ -113,8 +128,12 @@ def command(
     chosen = _chooser(only)
     options = aws_half.Options(cluster, region, profile, since)
     ask = None if no_aws or not _means_aws(options, host) else partial(_ask_aws, options)
+    if probe and ask is None:
+        raise click.UsageError("--probe ssm needs AWS: pass --cluster and --region, and not --no-aws")
+    nodes = partial(_ask_nodes, options, rules, sample_nodes, bool(only), root) if probe else None
     try:
-        half = gather.look(host, rules, [*folders(rules, root), *reports], chosen, ask_slurm=not no_slurm, ask_aws=ask)
+        places = [*folders(rules, root), *reports]
+        half = gather.look(host, rules, places, chosen, ask_slurm=not no_slurm, ask_aws=ask, ask_nodes=nodes)
     except aws_half.NoCluster as error:
         raise click.ClickException(str(error)) from None
     finally:
@@ -150,6 +169,15 @@ def _means_aws(options: aws_half.Options, host: Host) -> bool:
 
 def _ask_aws(options: aws_half.Options, layout: Layout) -> View:
     return aws_half.collect(options, layout)
+
+
+def _ask_nodes(
+    options: aws_half.Options, rules: Policy, sample: int, named: bool, root: str, members: Members, view: View
+) -> tuple[Members, list[Result]]:
+    from hpslurm.sources.aws import Aws
+
+    door = Aws(view.region, options.profile, seconds=sessions.MOST * sessions.SECONDS, sessions=True)
+    return ssm.look(members, view, rules, sample, named, lambda targets: sessions.look(targets, door, root))
 
 
 def folders(rules: Policy, root: str) -> list[str]:

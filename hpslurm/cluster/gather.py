@@ -50,10 +50,12 @@ def look(
     *,
     ask_slurm: bool = True,
     ask_aws: Callable[[hyperpod.Layout], View] | None = None,
+    ask_nodes: Callable[[join.Members, View], tuple[join.Members, list[Result]]] | None = None,
 ) -> Half:
     """``folders`` hold node records (``<node>.<hook>.jsonl``); ``only`` chooses nodes by name.
 
     ``ask_aws`` runs beside Slurm's programs. It may raise NoCluster, which is passed on.
+    ``ask_nodes`` may add records that it brought itself.
     """
     if ask_slurm:
         if not slurm.has_pyslurm(host):
@@ -100,6 +102,9 @@ def look(
         there = {one.name for one in members.members}
         known = [one for name, one in sorted(kept.items()) if name not in there and (only is None or only(name))]
         members = replace(members, members=(*members.members, *(join.Member(one.node, record=one) for one in known)))
+    if view and ask_nodes:
+        members, told = ask_nodes(members, view)
+        results += told
     if found:
         facts = {"form": found.form, "nodes": len(wanted), "states": states(wanted)}
         if found.note:

@@ -42,6 +42,7 @@ class Command:
 
     ``settings`` are variables that come from our environment, else hold the first of
     these files that exists, else stay unset. ``most`` bounds each output, in bytes.
+    ``terminal`` gives it a terminal to read from, on which nobody types.
     """
 
     candidates: tuple[str, ...]
@@ -50,6 +51,7 @@ class Command:
     settings: tuple[tuple[str, tuple[str, ...]], ...] = ()
     most: int = MOST_BYTES
     called: str = ""  # in messages, where the words of the command tell a person nothing
+    terminal: bool = False
 
 
 # sudo drops SLURM_CONF and /opt/slurm from PATH. HyperPod's controller, Debian (new and old), a node
@@ -106,6 +108,16 @@ COMMANDS = {
     "getent": Command(("/usr/bin/getent",), ("ahosts",)),
     "iptables_save": Command(("/usr/sbin/iptables-legacy-save", "/usr/sbin/iptables-save"), ("-t", "filter")),
     "nft": Command(("/usr/sbin/nft",), ("-s", "-n", "list", "ruleset")),
+    # With /dev/null to read from it ends at once. The response to StartSession comes by a variable.
+    "session_manager_plugin": Command(
+        (
+            "/usr/local/sessionmanagerplugin/bin/session-manager-plugin",
+            "/usr/local/bin/session-manager-plugin",
+            "/usr/bin/session-manager-plugin",
+        ),
+        settings=(("AWS_SSM_START_SESSION_RESPONSE", ()),),
+        terminal=True,
+    ),
     # Our own interpreter, because a call into the GPU driver may never return. LD_LIBRARY_PATH: a
     # container may have NVML's library in a place that only this variable names.
     "nvml": Command(
@@ -159,8 +171,9 @@ class Space:
 class _Child:
     """A running program, and what it printed so far."""
 
-    def __init__(self, name: str, pid: int, out: int, err: int) -> None:
+    def __init__(self, name: str, pid: int, out: int, err: int, terminal: int = -1) -> None:
         self.name = name
+        self.terminal = terminal  # our end of it; -1 where there is none
         self.pid = pid
         self.began = time.monotonic()
         self.parts = {out: bytearray(), err: bytearray()}
@@ -353,13 +366,18 @@ class Host:
         # not subprocess: importing it costs a hook as much as everything else that it does here
         out, out_end = os.pipe()
         err, err_end = os.pipe()
+        stdin: tuple[object, ...] = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+        terminal: tuple[int, ...] = ()
+        if COMMANDS[name].terminal:
+            terminal = os.openpty()
+            stdin = (os.POSIX_SPAWN_DUP2, terminal[1], 0)
         try:
             pid = os.posix_spawn(
                 words[0],
                 words,
                 {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", **env},
                 file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    stdin,
                     (os.POSIX_SPAWN_DUP2, out_end, 1),
                     (os.POSIX_SPAWN_DUP2, err_end, 2),
                 ],
@@ -370,13 +388,13 @@ class Host:
                 setsigdef=[signal.SIGPIPE, signal.SIGINT],
             )
         except OSError:
-            os.close(out)
-            os.close(err)
+            for fd in (out, err, *terminal[:1]):
+                os.close(fd)
             raise
         finally:
-            os.close(out_end)
-            os.close(err_end)
-        return _Child(name, pid, out, err)
+            for fd in (out_end, err_end, *terminal[1:]):
+                os.close(fd)
+        return _Child(name, pid, out, err, terminal[0] if terminal else -1)
 
     def run(self, name: str, *words: str) -> Output:
         """What the program printed. Raises Unknown when it did not end within the time."""
@@ -467,12 +485,13 @@ class Host:
 
     def _end(self, child: _Child) -> None:
         """Kill without waiting: a process stuck in the kernel cannot be killed."""
-        for fd in child.parts:
+        for fd in (*child.parts, child.terminal):
             try:
                 os.close(fd)
             except OSError:
                 continue
         child.open.clear()
+        child.terminal = -1
         if not child.ended():
             try:
                 (os.kill if self.in_hook else os.killpg)(child.pid, signal.SIGKILL)

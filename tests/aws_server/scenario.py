@@ -46,6 +46,7 @@ class Scenario:
     has_log_group: bool = True
     page: int = 100  # the most that one page of a SageMaker list holds
     log_page: int = 1000
+    sessions: bool = False  # whether ssm may be asked for sessions
     empty_log_pages: int = 0  # CloudWatch sends empty pages with a token before the ones that hold something
 
     @property
@@ -86,6 +87,7 @@ def load(source: str | dict[str, Any], now: float | None = None) -> Scenario:
         raw.get("has_log_group", True),
         raw.get("page", 100),
         raw.get("log_page", 1000),
+        raw.get("sessions", False),
         raw.get("empty_log_pages", 0),
     )
 

@@ -78,6 +78,10 @@ class Server:
             "sts:GetCallerIdentity": self._identity,
         }
 
+        if scenario.sessions:
+            self.operations["ssm:StartSession"] = self._start_session
+            self.operations["ssm:TerminateSession"] = lambda asked: {"SessionId": asked["SessionId"]}
+
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._http.server_address[1]}"
@@ -250,6 +254,15 @@ class Server:
                 about["EventDetails"] = {"EventMetadata": {branch: {"FailureMessage": event["_failure"]}}}
                 return {"EventDetails": about}
         raise Refused("ResourceNotFound", "Event is not found")
+
+    # ssm
+
+    def _start_session(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "SessionId": f"session-{self.calls['ssm:StartSession']}",
+            "TokenValue": "secret",
+            "StreamUrl": "wss://x",
+        }
 
     # logs
 
