@@ -76,6 +76,7 @@ def collect(options: Options, local: Layout | None = None, now: float | None = N
         return View({"account": why}, now, now - options.since)
     answers: dict[str, Any] = {"account": identity}
     try:
+        answers["old"] = aws.old()
         cluster = _with_roles(hyperpod.fetch_cluster(aws, name), local)
         answers["cluster"] = cluster
     except NotFound:
@@ -117,10 +118,16 @@ def _tasks(
     return [
         instances,
         logs,
-        lambda: {"events": _tried(lambda: events.fetch(aws, here, now - max(since, EVENT_WINDOW)))},
+        lambda: {"events": _tried(lambda: _events(aws, here, now - max(since, EVENT_WINDOW)))},
         lambda: {"rules": _tried(lambda: security_groups.fetch_rules(aws, here))},
         lambda: {"subnets": _tried(lambda: zones.fetch(aws, here))},
     ]
+
+
+def _events(aws: Aws, cluster: Cluster, since: float) -> Any:
+    if not cluster.continuous and (old := aws.old()):
+        raise Unknown(old)  # it may well be continuous
+    return events.fetch(aws, cluster, since)
 
 
 def _tried(read: Callable[[], Any]) -> Any:

@@ -121,6 +121,7 @@ def look(
             Result("node_records", SKIP, f"{fold_nodes(strangers)}: a record, but no node of that name in Slurm")
         )
     if view:
+        results = beside(results, view, members)
         results += of_aws(view, members, nodes, policy, only)
     results += of_records(members, policy, troubles)
     names = frozenset(one.name for one in nodes) or frozenset(one.subject for one in aws_half.instances(view))
@@ -136,6 +137,17 @@ def in_background(ask: Callable[[hyperpod.Layout], View], layout: hyperpod.Layou
     future = pool.submit(ask, layout)
     pool.shutdown(wait=False)
     return future.result
+
+
+def beside(results: list[Result], view: View, members: join.Members) -> list[Result]:
+    """Slurm's findings, with HyperPod's word on the same node beside them."""
+    cluster = aws_half.cluster(view)
+    if cluster is None or not aws_half.complete(view):
+        return results
+    return [
+        replace(one, findings=matrix.beside(one.findings, members, cluster)) if one.probe == "slurm_nodes" else one
+        for one in results
+    ]
 
 
 def of_aws(

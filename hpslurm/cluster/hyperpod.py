@@ -239,7 +239,8 @@ def collect(view: View) -> Facts:
     cluster: Cluster = view.get("cluster")
     instances, trouble = view.maybe("instances", ((), ""))
     found, partial = instances
-    return Facts(cluster, tuple(found), view.now, trouble or partial)
+    old, _ = view.maybe("old", "")
+    return Facts(cluster, tuple(found), view.now, "; ".join(filter(None, (trouble or partial, old))))
 
 
 # judging

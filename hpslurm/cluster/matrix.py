@@ -8,7 +8,7 @@ side has already; a contradiction that neither side sees alone is a finding of i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from hpslurm import suggest
 from hpslurm.cluster import reasons
@@ -18,7 +18,7 @@ from hpslurm.cluster.slurm_nodes import is_out
 from hpslurm.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.policy import Policy
 from hpslurm.sources.slurm import NOT_RESPONDING, SlurmNode
-from hpslurm.values import dataclass
+from hpslurm.values import dataclass, replace
 
 SECTION = "operations.md § 6"
 WAIT = Rule("join-wait", P2, "Out because HyperPod is working on it", SECTION)
@@ -179,6 +179,20 @@ def judge(members: Members, cluster: Cluster, policy: Policy) -> Iterator[Findin
             suggest=_steps(reading.rule, member, cluster),
             subject=member.name,
         )
+
+
+def beside(findings: Iterable[Finding], members: Members, cluster: Cluster) -> tuple[Finding, ...]:
+    """Slurm's findings with HyperPod's side as evidence, and what the two mean together."""
+    told_of = []
+    for finding in findings:
+        member = members.named(finding.subject)
+        reading = read(member, cluster, members.now) if member else None
+        if member is None or reading is None:
+            told_of.append(finding)
+            continue
+        seen = (Evidence("HyperPod", told(member.instance, members.now)), Evidence("together", reading.words))
+        told_of.append(replace(finding, evidence=(*finding.evidence, *seen)))
+    return tuple(told_of)
 
 
 def both(member: Member, now: float) -> list[Evidence]:

@@ -70,6 +70,14 @@ SESSION_OPERATIONS = (
 )
 
 
+# Fields that we cannot do without, by their shapes in botocore's model; all of them from 1.43 on.
+NEEDED = (
+    ("ClusterNodeSummary", ("PrivateDnsHostname",)),
+    ("DescribeClusterResponse", ("NodeRecovery", "NodeProvisioningMode")),
+    ("ClusterInstanceGroupDetails", ("SlurmConfig", "OverrideVpcConfig")),
+)
+
+
 class Forbidden(RuntimeError):
     """A programming mistake: an operation off the list was about to be sent."""
 
@@ -176,6 +184,25 @@ class Aws:
         if operation not in model.operation_names:
             return False
         return not parameter or parameter in model.operation_model(operation).input_shape.members
+
+    def old(self) -> str:
+        """What the installed botocore drops from answers without a word, and the remedy; empty where nothing.
+
+        botocore returns only fields that its own model has, so an old one makes a cluster
+        look as if it had no recovery mode, and its nodes no names.
+        """
+        import botocore
+
+        model = self.client("sagemaker").meta.service_model
+        missing = [
+            f"{shape}.{field}"
+            for shape, fields in NEEDED
+            for field in fields
+            if shape not in model.shape_names or field not in model.shape_for(shape).members
+        ]
+        if not missing:
+            return ""
+        return f"botocore {botocore.__version__} drops {', '.join(missing)} from answers; pip install -U boto3"
 
     def read(self, service: str, operation: str, **asked: Any) -> dict[str, Any]:
         """One answer. Raises Denied, NotFound, Unsupported, NoAccess or NoAnswer."""

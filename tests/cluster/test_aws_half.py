@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import gzip
+import json
 import math
 import os
+from pathlib import Path
 from typing import Any
 
+import botocore
 import pytest
 
 from hpslurm.cluster import aws_half
@@ -230,3 +234,29 @@ def test_time_that_runs_out_leaves_what_was_read():
         door.deadline -= 1000
         view = aws_half.collect(DEMO, aws=door)
     assert any("no time left" in result.note for result in aws_half.judge(view, Policy()))
+
+
+def old_model(folder, *drop):
+    """botocore's own model of SageMaker, without these fields, where botocore looks first."""
+    here = Path(botocore.__file__).parent / "data/sagemaker/2017-07-24"
+    packed = here / "service-2.json.gz"
+    model = json.loads(
+        gzip.decompress(packed.read_bytes()) if packed.exists() else (here / "service-2.json").read_bytes()
+    )
+    for shape, field in drop:
+        del model["shapes"][shape]["members"][field]
+    place = folder / "sagemaker/2017-07-24"
+    place.mkdir(parents=True)
+    (place / "service-2.json").write_text(json.dumps(model))
+    return str(folder)
+
+
+def test_an_old_botocore_that_drops_fields_is_said_and_not_taken_for_their_absence(tmp_path):
+    with serve("sick"):
+        os.environ["AWS_DATA_PATH"] = old_model(
+            tmp_path, ("DescribeClusterResponse", "NodeProvisioningMode"), ("ClusterNodeSummary", "PrivateDnsHostname")
+        )
+        results = {one.probe: one for one in aws_half.judge(aws_half.collect(DEMO), Policy())}
+    dropped = "drops ClusterNodeSummary.PrivateDnsHostname, DescribeClusterResponse.NodeProvisioningMode from answers"
+    assert dropped in results["hyperpod"].note
+    assert ("unknown", True) == (results["hyperpod_events"].outcome, dropped in results["hyperpod_events"].note)

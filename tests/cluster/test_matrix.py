@@ -160,6 +160,17 @@ def test_a_node_in_use_that_hyperpod_takes_away_may_be_drained():
     assert ["look", "drain"] == [one.step for one in result.findings[0].suggestions]
 
 
+def test_slurms_findings_get_hyperpods_word_beside_them():
+    from hpslurm.cluster import slurm_nodes
+
+    members = Members((member(matrix.SILENT, "Running"),), NOW)
+    (finding,) = matrix.beside(slurm_nodes.judge(members, Policy()), members, HEALTHY)
+    assert [
+        ("HyperPod", "i-0123456789abcdef0 of worker-group-1: Running, launched 24 hours ago"),
+        ("together", "the instance runs: slurmd or the network; check slurmd on the node, only then reboot"),
+    ] == [(one.source, one.text) for one in finding.evidence[-2:]]
+
+
 # the join itself
 
 

@@ -4,9 +4,10 @@
 It takes the same words and variable, and refuses to work where the real one would: without
 the response in its variable, with the token on its command line, without a terminal to
 read from. What it prints for a node is in ``sessions/<instance id>.txt`` beside it; a line
-``sleep N`` waits.
+``sleep N`` waits, and ``together N`` waits until N of them run.
 """
 
+import glob
 import json
 import os
 import sys
@@ -28,6 +29,12 @@ with open(f"{folder}/i-{instance}.txt") as file:
     for line in file:
         if line.startswith("sleep "):
             time.sleep(float(line.split()[1]))
+        elif line.startswith("together "):  # goes on only while that many run at the same time
+            open(f"{folder}/i-{instance}.here", "w").close()
+            until = time.monotonic() + 20
+            while len(glob.glob(f"{folder}/*.here")) < int(line.split()[1]):
+                assert time.monotonic() < until, "the others did not come"
+                time.sleep(0.05)
         else:
             print(line.rstrip("\n") + "\r", flush=True)
 print(f"\nExiting session with sessionId: {response['SessionId']}.\r")

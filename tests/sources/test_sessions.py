@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -80,18 +79,16 @@ def test_what_a_shell_of_ssm_sees_of_itself_is_not_told_of_jobs(machine):
 def test_a_node_that_is_late_keeps_what_came_and_its_session_is_ended(machine):
     text = record().replace('{"schema":1,"type":"end"', 'sleep 30\n{"schema":1,"type":"end"')
     assert "sleep" in text
-    (answer,), server = look(machine(ip_10_1_0_1=text), "ip-10-1-0-1", seconds=1.0)
-    assert "did not answer within 1" in answer.trouble
+    (answer,), server = look(machine(ip_10_1_0_1=text), "ip-10-1-0-1", seconds=4.0)
+    assert "did not answer within 4" in answer.trouble
     assert (False, 1) == (answer.record.complete, len(answer.record.findings))
     assert 1 == server.calls["ssm:TerminateSession"]
 
 
 def test_sessions_run_side_by_side(machine):
-    root = machine(**{name.replace("-", "_"): "sleep 1\n" + record(node=name) for name in NODES})
-    began = time.monotonic()
-    answers, _ = look(root, *NODES)
+    root = machine(**{name.replace("-", "_"): "together 4\n" + record(node=name) for name in NODES})
+    answers, _ = look(root, *NODES, seconds=30.0)
     assert 4 == sum(answer.record is not None for answer in answers)
-    assert time.monotonic() - began < 4  # one after another they sleep for four seconds
 
 
 def test_an_end_of_file_at_the_start_is_tried_once_more(machine):
