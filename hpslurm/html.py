@@ -139,7 +139,8 @@ def node_rows(results: Iterable[Result], members: Members) -> list[Row]:
 def _row(member: Any, found: Mapping[str, str], now: float) -> Row:
     node, instance, record = member.slurm, member.instance, member.record
     ids = sorted(found.items(), key=lambda pair: (PRIORITIES.index(pair[1]), pair[0]))
-    seen = node is not None or instance is not None or record is not None
+    # No job ever runs on a controller or login node, so nothing looks at it from the inside.
+    looked_at = record is not None or member.role in ("controller", "login")
     made = record.run.get("time") if record else None
     return Row(
         name=clean(member.name, 80),
@@ -152,7 +153,7 @@ def _row(member: Any, found: Mapping[str, str], now: float) -> Row:
         jobs=str(len(member.jobs) or ""),
         record=_age(now - made) if isinstance(made, (int, float)) else "",
         findings=tuple((one, GRAVEST[priority]) for one, priority in ids),
-        grade=GRAVEST[ids[0][1]] if ids else "ok" if seen else "unknown",
+        grade=GRAVEST[ids[0][1]] if ids else "ok" if looked_at else "unknown",
     )
 
 

@@ -11,9 +11,10 @@ from html.parser import HTMLParser
 import pytest
 
 from hpslurm import html
-from hpslurm.cluster.join import WORKER, Member, Members
+from hpslurm.cluster.join import CONTROLLER, WORKER, Member, Members
 from hpslurm.finding import LOOK, P0, P1, P2, Evidence, Rule, Suggestion
 from hpslurm.probe import Result
+from hpslurm.records import Record
 from hpslurm.sources.slurm import SlurmNode
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -25,7 +26,9 @@ NOTE = Rule("record-missing", P2, "Nodes that were not looked at", "operations.m
 
 def members(count=3, reason=""):
     nodes = [SlurmNode(f"ip-10-1-0-{n}", "IDLE", ("DRAIN",) if reason else (), reason) for n in range(1, count + 1)]
-    return Members(tuple(Member(node.name, slurm=node, role=WORKER) for node in nodes), 1_800_000_000.0, "demo")
+    record = Record("n", "check", {"time": 1_799_999_000.0}, ())
+    everyone = tuple(Member(node.name, slurm=node, role=WORKER, record=record) for node in nodes)
+    return Members(everyone, 1_800_000_000.0, "demo")
 
 
 def finding(rule=BAD, subject="ip-10-1-0-2", text="31 of 32"):
@@ -97,8 +100,10 @@ def test_the_table_has_a_row_for_each_node_gravest_first_and_the_picture_a_squar
 
 
 def test_a_node_that_nobody_saw_is_not_shown_as_fine():
-    (row,) = html.node_rows([], Members((Member("n1"),), 0.0))
-    assert "unknown" == row.grade
+    node = SlurmNode("n1", "IDLE")
+    for role, grade in ((WORKER, "unknown"), (CONTROLLER, "ok")):
+        (row,) = html.node_rows([], Members((Member("n1", slurm=node, role=role),), 0.0))
+        assert grade == row.grade
 
 
 def test_the_file_is_written_whole_and_a_link_is_replaced_not_followed(tmp_path):

@@ -8,9 +8,10 @@ runs has finished its scripts: only those that are failed, missing or still comi
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 
-from hpslurm.cluster.health_agent import LogLine, evidence
+from hpslurm.cluster.health_agent import LogLine, evidence, log_group
 from hpslurm.cluster.hyperpod import Cluster, Instance, span
 from hpslurm.cluster.view import View
 from hpslurm.finding import CONFIGURE, LOOK, P1, Finding, Rule, Suggestion
@@ -89,8 +90,8 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
                 Suggestion(
                     LOOK,
                     "read the whole stream",
-                    f"aws logs tail /aws/sagemaker/Clusters/{facts.cluster.name}/{facts.cluster.id} --since 3h "
-                    f"--log-stream-names LifecycleConfig/{newest.group}/{identity}",
+                    f"aws logs tail {shlex.quote(log_group(facts.cluster))} --since 3h "
+                    f"--log-stream-names {shlex.quote(newest.stream)}",
                 ),
                 Suggestion(
                     CONFIGURE, "correct the script or what it needs; HyperPod runs it again on the next attempt"

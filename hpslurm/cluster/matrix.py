@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from hpslurm import suggest
 from hpslurm.cluster import reasons
-from hpslurm.cluster.hyperpod import STUCK_MINUTES, WORKING, Cluster, Instance, span
+from hpslurm.cluster.hyperpod import STUCK_MINUTES, WORKING, Cluster, Instance, named, span
 from hpslurm.cluster.join import CONTROLLER, LOGIN, Member, Members
 from hpslurm.cluster.slurm_nodes import is_out
 from hpslurm.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
@@ -239,7 +239,7 @@ def _steps(rule: Rule, member: Member, cluster: Cluster) -> list[Suggestion]:
             Suggestion(
                 LOOK,
                 f"what HyperPod has{f' (short: {short})' if short else ''}",
-                f"aws sagemaker list-cluster-nodes --cluster-name {cluster.name}",
+                f"aws sagemaker list-cluster-nodes {named(cluster)}",
             )
         ]
     return []

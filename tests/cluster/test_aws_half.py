@@ -240,9 +240,8 @@ def old_model(folder, *drop):
     """botocore's own model of SageMaker, without these fields, where botocore looks first."""
     here = Path(botocore.__file__).parent / "data/sagemaker/2017-07-24"
     packed = here / "service-2.json.gz"
-    model = json.loads(
-        gzip.decompress(packed.read_bytes()) if packed.exists() else (here / "service-2.json").read_bytes()
-    )
+    raw = gzip.decompress(packed.read_bytes()) if packed.exists() else (here / "service-2.json").read_bytes()
+    model = json.loads(raw)
     for shape, field in drop:
         del model["shapes"][shape]["members"][field]
     place = folder / "sagemaker/2017-07-24"
