@@ -100,7 +100,7 @@ def look(
     )
     if not found:
         there = {one.name for one in members.members}
-        known = [one for name, one in sorted(kept.items()) if name not in there and (only is None or only(name))]
+        known = [kept[name] for name in sorted(kept) if name not in there and (only is None or only(name))]
         members = replace(members, members=(*members.members, *(join.Member(one.node, record=one) for one in known)))
     if view and ask_nodes:
         members, told = ask_nodes(members, view)
@@ -115,7 +115,8 @@ def look(
     results += asides
     if only is not None:
         results = [replace(one, findings=_about(one.findings, members)) for one in results]
-    strangers = sorted(set(kept) - {one.name for one in (*nodes, *members.members)}) if found else []
+    named = {one.name for one in nodes} | {one.name for one in members.members}
+    strangers = sorted(set(kept) - named) if found else []
     if strangers:
         results.append(
             Result("node_records", SKIP, f"{fold_nodes(strangers)}: a record, but no node of that name in Slurm")

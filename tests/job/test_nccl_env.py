@@ -17,8 +17,8 @@ from hpslurm.node.versions import order
 from hpslurm.policy import Policy
 from hpslurm.probe import run
 from hpslurm.sources.host import Host
-from tests.job import env_reference
 from hpslurm.values import replace
+from tests.job import env_reference
 
 P5 = Facts({}, {}, {}, "p5.48xlarge", "", "", ("lo", "ens32", "docker0"), 8)
 ROWS = [(row, one) for row in nccl_env.table()["row"] for one in row["rules"]]

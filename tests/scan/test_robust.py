@@ -145,7 +145,8 @@ def test_memory_stays_bounded_however_large_the_log():
         "    def readinto(self, into):\n"
         "        count = min(len(into), self.left); self.left -= count\n"
         "        into[:count] = (self.line * (count // len(self.line) + 1))[:count]; return count\n"
-        "Collector().stream(Endless(), 'x'); print(int(re.search('VmHWM:\\\\s+(\\\\d+)', open('/proc/self/status').read())[1]) // 1024)"
+        "Collector().stream(Endless(), 'x')\n"
+        "print(int(re.search('VmHWM:\\\\s+(\\\\d+)', open('/proc/self/status').read())[1]) // 1024)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
