@@ -63,7 +63,11 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
 @click.option("--no-aws", is_flag=True, help="Do not ask AWS.")
 @click.option("--no-slurm", is_flag=True, help="Do not ask Slurm.")
 @click.option(
-    "--node", "only", multiple=True, metavar="NODES", help="Only these, as in ip-10-1-0-[1-4]; may be repeated."
+    "--node",
+    "only",
+    multiple=True,
+    metavar="NODES",
+    help="Only these, as in ip-10-1-0-[1-4] or by instance id; may be repeated.",
 )
 @click.option(
     "--reports", multiple=True, type=click.Path(exists=True, file_okay=False), help="Also read records from here."

@@ -38,7 +38,7 @@ class Half:
     results: tuple[Result, ...]
     members: join.Members
     readable: bool
-    names: frozenset[str] = frozenset()  # every node that Slurm lists, or HyperPod where Slurm was not read
+    names: frozenset[str] = frozenset()  # every node that Slurm lists, else HyperPod; and ids of instances
     view: View | None = None  # what AWS told, where it was asked
 
 
@@ -87,6 +87,8 @@ def look(
         asides.append(probe.run("controllers", controllers, host, policy))
     view = cloud() if cloud else None
     nodes = found.nodes if found else ()
+    ids = instance_ids(layout, view)
+    only = by_name_or_id(only, ids)
     wanted = [one for one in nodes if only is None or only(one.name)]
     members = join.join(
         wanted,
@@ -94,7 +96,7 @@ def look(
         queue=jobs,
         records=kept,
         roles=roles(layout),
-        instance_ids={one.name: one.instance_id for one in layout.machines},
+        instance_ids=ids,
         **_of_view(view, only),
         cluster=_cluster_name(view) or layout.cluster,
     )
@@ -126,8 +128,24 @@ def look(
         results += of_aws(view, members, nodes, policy, only)
     results += of_records(members, policy, troubles)
     names = frozenset(one.name for one in nodes) or frozenset(one.subject for one in aws_half.instances(view))
+    names |= frozenset(ids.values())
     readable = bool(found or kept or (view and aws_half.readable(view)))
     return Half(tuple(results), members, readable, names, view)
+
+
+def instance_ids(layout: hyperpod.Layout, view: View | None) -> dict[str, str]:
+    """Node name to instance id. AWS knows better than files, which are old after a replacement."""
+    ids = {one.name: one.instance_id for one in layout.machines}
+    ids.update((one.subject, one.id) for one in aws_half.instances(view))
+    return ids
+
+
+def by_name_or_id(only: Callable[[str], bool] | None, ids: Mapping[str, str]) -> Callable[[str], bool] | None:
+    """The same choice, which now takes a node by the id of its instance, too."""
+    if only is None:
+        return None
+    chosen = only
+    return lambda name: chosen(name) or chosen(ids.get(name, ""))
 
 
 def in_background(ask: Callable[[hyperpod.Layout], View], layout: hyperpod.Layout) -> Callable[[], View]:

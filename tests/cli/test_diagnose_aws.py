@@ -81,6 +81,16 @@ def test_no_aws_asks_nothing(tmp_path, write):
         assert 0 == sum(server.calls.values())
 
 
+def test_a_node_may_be_named_by_the_id_of_its_instance(tmp_path):
+    words = ("--cluster", "demo", "--no-slurm", "--json", "--node")
+    by_id = diagnose("sick", *words, "i-00000000000000006", root=tmp_path)
+    by_name = diagnose("sick", *words, "ip-10-1-0-5", root=tmp_path)
+    wanted = [(one["id"], one["subject"]) for one in lines(by_name) if one["type"] == "finding"]
+    assert ("hyperpod-image-differs", "ip-10-1-0-5") in wanted
+    assert wanted == [(one["id"], one["subject"]) for one in lines(by_id) if one["type"] == "finding"]
+    assert 2 == diagnose("sick", *words, "i-0fedcba9876543210", root=tmp_path).returncode
+
+
 def test_node_limits_what_is_told_of_instances_and_keeps_what_is_told_of_groups(tmp_path):
     done = diagnose("sick", "--cluster", "demo", "--no-slurm", "--node", "ip-10-1-0-5", "--json", root=tmp_path)
     nodes = {one["subject"] for one in lines(done) if one["type"] == "finding"}
