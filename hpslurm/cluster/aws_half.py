@@ -6,11 +6,12 @@ be read is reported with what would help, and takes nothing else with it.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from hpslurm import probe
 from hpslurm.cluster import deep_checks, events, health_agent, hyperpod, lifecycle, security_groups, zones
@@ -24,6 +25,7 @@ from hpslurm.sources.hyperpod import Layout
 from hpslurm.text import clean
 from hpslurm.values import dataclass, replace
 
+T = TypeVar("T")
 WINDOW = 2 * 3600  # seconds of logs by default
 EVENT_WINDOW = 24 * 3600  # events are few, and why an instance is missing can be hours old
 
@@ -143,14 +145,41 @@ def _tried(read: Callable[[], Any]) -> Any:
 
 
 def _side_by_side(tasks: list[Callable[[], Mapping[str, Any]]]) -> dict[str, Any]:
+    assert len(tasks) <= THREADS
     answers: dict[str, Any] = {}
-    with ThreadPoolExecutor(max_workers=min(THREADS, len(tasks))) as pool:
-        for future in [pool.submit(_tried, task) for task in tasks]:
-            answer = future.result()
-            if isinstance(answer, (Skip, Unknown)):  # only the list of instances fails as a whole
-                answer = {"instances": answer, "interfaces": answer}
-            answers.update(answer)
+    for wait in [in_thread(partial(_tried, task)) for task in tasks]:
+        answer = wait()
+        if isinstance(answer, (Skip, Unknown)):  # only the list of instances fails as a whole
+            answer = {"instances": answer, "interfaces": answer}
+        answers.update(answer)
     return answers
+
+
+def in_thread(work: Callable[[], T]) -> Callable[[], T]:
+    """Start it; the returned function waits, and returns or raises what it did.
+
+    Threads of a pool are waited for at the end of the program: after Ctrl-C an answer
+    that never comes would hold the person for a minute.
+    """
+    done: list[T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            done.append(work())
+        except BaseException as error:  # handed to whoever waits
+            failed.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+
+    def wait() -> T:
+        thread.join()
+        if failed:
+            raise failed[0]
+        return done[0]
+
+    return wait
 
 
 # which account, region and cluster

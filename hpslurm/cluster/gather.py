@@ -6,6 +6,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hpslurm import probe, records
@@ -74,7 +75,7 @@ def look(
 
     nothing: tuple[slurm.Queued, ...] = ()
     layout = asked("hyperpod_files", lambda: hyperpod.layout(host), hyperpod.Layout())
-    cloud = in_background(ask_aws, layout) if ask_aws else None
+    cloud = aws_half.in_thread(partial(ask_aws, layout)) if ask_aws else None
     found = asked("slurm_nodes", lambda: slurm.nodes(host), None) if ask_slurm else None
     jobs = asked("jobs", lambda: slurm.queue(host), nothing) if found else nothing
     kept, troubles, ran = read_folders(folders)
@@ -148,16 +149,6 @@ def by_name_or_id(only: Callable[[str], bool] | None, ids: Mapping[str, str]) ->
     return lambda name: chosen(name) or chosen(ids.get(name, ""))
 
 
-def in_background(ask: Callable[[hyperpod.Layout], View], layout: hyperpod.Layout) -> Callable[[], View]:
-    """Start asking AWS; the returned function waits for the answer, or raises what it raised."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    pool = ThreadPoolExecutor(max_workers=1)
-    future = pool.submit(ask, layout)
-    pool.shutdown(wait=False)
-    return future.result
-
-
 def beside(results: list[Result], view: View, members: join.Members) -> list[Result]:
     """Slurm's findings, with HyperPod's word on the same node beside them."""
     cluster = aws_half.cluster(view)
@@ -196,7 +187,11 @@ def of_aws(
 def _of_view(view: View | None, only: Callable[[str], bool] | None) -> Mapping[str, Any]:
     cluster = aws_half.cluster(view)
     instances = [one for one in aws_half.instances(view) if only is None or only(one.subject)]
-    return {"instances": instances, "recovery": cluster.recovery if cluster else ""}
+    return {
+        "instances": instances,
+        "recovery": cluster.recovery if cluster else "",
+        "region": view.region if view else "",
+    }
 
 
 def _cluster_name(view: View | None) -> str:

@@ -147,11 +147,12 @@ def _acts(item: Suggestion, names: Sequence[str], by_name: dict[str, Member], me
             and all(ids)
             and (suggest.ACTION_REBOOT in item.command or suggest.ACTION_REPLACE in item.command)
         ):
+            region = f"--region {shlex.quote(members.region)} " if members.region else ""
             verb = "replace" if item.step == REPLACE else "reboot"
             yield Suggestion(
                 item.step,
                 "the same through the API, which does not wait for jobs",
-                f"aws sagemaker batch-{verb}-cluster-nodes --cluster-name {shlex.quote(members.cluster)} "
+                f"aws sagemaker batch-{verb}-cluster-nodes --cluster-name {shlex.quote(members.cluster)} {region}"
                 f"--node-ids {' '.join(map(shlex.quote, ids))}",
             )
 

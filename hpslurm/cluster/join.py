@@ -47,6 +47,7 @@ class Members:
     now: float
     cluster: str = ""
     recovery: str = ""
+    region: str = ""
 
     def named(self, name: str) -> Member | None:
         return next((one for one in self.members if one.name == name), None)
@@ -63,6 +64,7 @@ def join(
     instances: Iterable[Instance] = (),
     cluster: str = "",
     recovery: str = "",
+    region: str = "",
 ) -> Members:
     """Put together what belongs to one node. Names are Slurm's; an instance that is no node of Slurm's comes last."""
     on_node = jobs_by_node(queue)
@@ -102,7 +104,7 @@ def join(
                 instance=instance,
             )
         )
-    return Members(tuple(members), now, cluster, recovery)
+    return Members(tuple(members), now, cluster, recovery, region)
 
 
 def _newest(instances: Iterable[Instance]) -> dict[str, Instance]:

@@ -4,6 +4,10 @@ import gzip
 import json
 import math
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -259,3 +263,24 @@ def test_an_old_botocore_that_drops_fields_is_said_and_not_taken_for_their_absen
     dropped = "drops ClusterNodeSummary.PrivateDnsHostname, DescribeClusterResponse.NodeProvisioningMode from answers"
     assert dropped in results["hyperpod"].note
     assert ("unknown", True) == (results["hyperpod_events"].outcome, dropped in results["hyperpod_events"].note)
+
+
+def test_an_interrupted_look_does_not_wait_for_an_answer_that_never_comes():
+    slow = scenario("healthy", trouble=[{"operation": "ListClusterNodes", "kind": "slow", "seconds": 60}])
+    with serve(slow) as server:
+        words = [
+            sys.executable,
+            "-c",
+            "from hpslurm.cli import main; main()",
+            "diagnose",
+            "--cluster",
+            "demo",
+            "--no-slurm",
+        ]
+        process = subprocess.Popen([*words, "--root", "/nonexistent"], stderr=subprocess.PIPE, text=True)
+        while not server.calls["sagemaker:ListClusterNodes"]:
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=10)
+    assert (130, False) == (process.returncode, "Traceback" in told)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hpslurm import suggest
 from hpslurm.cluster import guard, join, matrix
 from hpslurm.cluster.hyperpod import WORKING
 from hpslurm.cluster.join import CONTROLLER, LOGIN, WORKER, Member, Members
@@ -151,6 +152,17 @@ def test_no_reboot_is_suggested_for_a_node_that_hyperpod_works_on(there):
         members = Members((member(matrix.SILENT, status),), NOW)
         (result,) = guard.apply([Result("x", "fail", findings=(finding,))], members, Policy())
         assert left == [one.step for one in result.findings[0].suggestions if one.step == REBOOT]
+
+
+def test_a_reboot_is_suggested_in_both_forms_with_the_real_id_and_region():
+    finding = matrix.NOT_REGISTERED.found("x", suggest=[suggest.reboot("why")], subject="ip-10-1-0-1")
+    members = Members((member(matrix.SILENT, "Running"),), NOW, "demo", region="us-west-2")
+    members = replace(members, members=(replace(members.members[0], instance_id=ONE.id),))
+    (result,) = guard.apply([Result("x", "fail", findings=(finding,))], members, Policy())
+    assert [
+        "sudo scontrol update nodename=ip-10-1-0-1 state=fail reason='Action:Reboot'",
+        "aws sagemaker batch-reboot-cluster-nodes --cluster-name demo --region us-west-2 --node-ids i-0123456789abcdef0",
+    ] == [one.command for one in result.findings[0].suggestions if one.step == REBOOT]
 
 
 def test_a_node_in_use_that_hyperpod_takes_away_may_be_drained():
