@@ -161,7 +161,7 @@ def test_a_reboot_is_suggested_in_both_forms_with_the_real_id_and_region():
     (result,) = guard.apply([Result("x", "fail", findings=(finding,))], members, Policy())
     assert [
         "sudo scontrol update nodename=ip-10-1-0-1 state=fail reason='Action:Reboot'",
-        "aws sagemaker batch-reboot-cluster-nodes --cluster-name demo --region us-west-2 --node-ids i-0123456789abcdef0",
+        f"aws sagemaker batch-reboot-cluster-nodes --cluster-name demo --region us-west-2 --node-ids {ONE.id}",
     ] == [one.command for one in result.findings[0].suggestions if one.step == REBOOT]
 
 
