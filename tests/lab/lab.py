@@ -362,7 +362,7 @@ class Lab:
         self._write(self.path("policy.toml"), self._filled(self.policy))
         self._write_gpus()
         for number, node in enumerate(self.started):
-            words = {"instance_id": f"i-0123456789abc{number:04x}", **self.machines.get(node, {})}
+            words = {"name": node, "instance_id": f"i-0123456789abc{number:04x}", **self.machines.get(node, {})}
             machine.write(self.host(node), **words)
 
     def _slurm_conf(self, hook_lines: list[str]) -> str:

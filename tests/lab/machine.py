@@ -20,6 +20,7 @@ DMI = "sys/devices/virtual/dmi/id"
 def write(
     folder: str,
     *,
+    name: str = "ip-10-1-0-3",
     type: str = "p5.48xlarge",
     instance_id: str = "i-0123456789abcdef0",
     efa: int = 32,
@@ -33,6 +34,8 @@ def write(
     shutil.copytree(HEALTHY, folder, symlinks=True, dirs_exist_ok=True, copy_function=_same)
     for name in ("expected.txt", "unknown.txt"):
         os.unlink(os.path.join(folder, name))
+    put(folder, "proc/sys/kernel/hostname", f"{name}\n")
+    put(folder, "commands/getent.txt", f"10.1.0.3        STREAM {name}\n")  # for the first node of a job, too
     put(folder, f"{DMI}/product_name", f"{type}\n")
     put(folder, f"{DMI}/board_asset_tag", f"{instance_id}\n")
     _keep_efa(folder, efa)
