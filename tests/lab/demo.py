@@ -127,9 +127,10 @@ def submitted(output: str) -> str:
 
 
 def wait_for_output(lab: Lab, job: str) -> None:
+    """Wait until each of the three nodes has said its line: then all of the job hangs."""
     path = lab.path("work", f"{job}.log")
     end = time.monotonic() + 30
-    while not (os.path.exists(path) and os.path.getsize(path)) and time.monotonic() < end:
+    while not (os.path.exists(path) and open(path).read().count("loss") == 3) and time.monotonic() < end:
         time.sleep(0.1)
 
 
