@@ -10,6 +10,8 @@
 
 PYTHON ?= python3
 BIN = .venv/bin
+# Tests wait a lot: two at a time take half as long, even on two cores.
+WORKERS ?= 2
 export TMPDIR := /tmp/hpslurm-$(shell id -u)
 
 .PHONY: demo test lint bench pyz venv clean
@@ -19,7 +21,7 @@ demo:
 	@$(BIN)/python tests/lab/contain.py $(BIN)/python tests/lab/demo.py
 
 test: lint
-	@$(BIN)/python tests/lab/contain.py $(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python tests/lab/contain.py $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 
 lint: venv
 	@$(BIN)/ruff check --quiet .

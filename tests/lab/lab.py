@@ -209,6 +209,8 @@ class Lab:
             for pid, _ in mine:
                 _reap(pid)
             grace = 1
+        for pid, _ in self.running.values():  # one that a test killed is a zombie of ours
+            _reap(pid)
         return [one for one in self.processes() if processes.alive(one)]
 
     def processes(self) -> list[processes.Process]:
