@@ -351,17 +351,17 @@ def test_a_driver_that_hangs_at_its_start_is_unknown_not_fine(tmp_path: Path, li
 
 
 def test_while_one_asks_a_second_is_not_started_and_the_first_is_named(tmp_path: Path, library: Path) -> None:
-    locks = str(tmp_path / "locks")
-    first = nvml_fake.machine(tmp_path / "m", library, "init_ms=60000", seconds=20, locks=locks)
+    def host(seconds: float) -> Host:
+        how = {"seconds": seconds, "locks": str(tmp_path / "locks")}
+        return nvml_fake.machine(tmp_path / "m", library, "init_ms=60000", **how)
+
+    first = host(20)
     first.start("nvml")
-    second = nvml_fake.machine(tmp_path / "m", library, "init_ms=60000", seconds=0.4, locks=locks)
     try:
         with pytest.raises(Busy, match=r"another nvml still runs .*process [0-9]+ in state [SRD]") as busy:
-            second.answer("nvml")
+            host(0.4).answer("nvml")
         assert busy.value.left and busy.value.left.pid == first._children[("nvml",)].pid
-        assert (
-            "still runs" in gpu.snapshot(nvml_fake.machine(tmp_path / "m", library, "", seconds=0.4, locks=locks)).late
-        )
+        assert "still runs" in gpu.snapshot(host(0.4)).late
     finally:
         first.end_all()
 
