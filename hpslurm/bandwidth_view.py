@@ -210,7 +210,7 @@ def curve(sizes: Sequence[Size]) -> dict[str, Any] | None:
                 "y": y(one.busbw),
                 "name": size_name(one.size),
                 "rate": f"{one.busbw:.1f}",
-                "bad": one.outcome != GOOD,
+                "bad": one.outcome in (BELOW, FAR_BELOW, bandwidth.TOO_MUCH),
             }
             for i, one in enumerate(sizes)
         ],

@@ -294,14 +294,20 @@ class _View:
         return ""
 
     def _apart(self, node: str, slow: list[_Seen], how: str) -> bool:
-        """Several partners, and not all beyond one path: one of the own block, or (if it is never fast) of two."""
+        """Several partners, and not all beyond one path.
+
+        For one that is never fast a partner of the own block is enough, or two blocks; for one that is slow at
+        times a grave run inside the block, or with four other blocks.
+        """
         partners = {one.partner(node) for one in slow}
         blocks = {self.block(partner) for partner in partners}
         if len(partners) < 2 or not self.state.blocks:
             return len(partners) > 1
         if how == SLOW:
             return self.block(node) in blocks or len(blocks) > 1
-        return any(not one.blocks and one.weight >= STRONG_WEIGHT for one in slow)
+        grave = [one for one in slow if one.weight >= STRONG_WEIGHT]
+        beyond = {self.block(one.partner(node)) for one in grave if one.blocks}
+        return len(beyond) > 3 or any(not one.blocks for one in grave)
 
     # who is still in doubt
 
