@@ -158,14 +158,16 @@ def next_round(state: State) -> tuple[Run, ...]:
 # what the results say
 
 
-@dataclass(frozen=True, eq=False)
 class _Seen:
     """One result of a pair, weighed once. ``blocks`` are the two that it joins, empty inside one."""
 
-    result: Result
-    pair: frozenset[str]
-    blocks: tuple[str, ...]
-    weight: float  # 0 when fast
+    __slots__ = ("blocks", "pair", "result", "weight")  # thousands of them, made anew for each round
+
+    def __init__(self, result: Result, blocks: tuple[str, ...], weight: float) -> None:
+        self.result = result
+        self.pair = frozenset(result.run.nodes)
+        self.blocks = blocks
+        self.weight = weight  # 0 when fast
 
     def partner(self, node: str) -> str:
         one, two = self.result.run.nodes
@@ -219,9 +221,10 @@ class _View:
         return self.weak / self.normal, self.strong / self.normal, self.sure / self.normal
 
     def _weigh(self, one: Result) -> _Seen:
-        blocks = sorted({self.block(node) for node in one.run.nodes})
+        first, second = self.block(one.run.nodes[0]), self.block(one.run.nodes[1])
+        blocks = () if first == second else (first, second) if first < second else (second, first)
         weight = SURE_WEIGHT if one.status != OK else _weight(one.value, self.weak, self.strong, self.sure)
-        return _Seen(one, frozenset(one.run.nodes), tuple(blocks) if len(blocks) == 2 else (), weight)
+        return _Seen(one, blocks, weight)
 
     def block(self, node: str) -> str:
         return self.state.blocks.get(node, "")
