@@ -164,9 +164,11 @@ class Progress:
     def __init__(self) -> None:
         self.on = sys.stderr.isatty()
         self.width = 0
+        self.last = ""
 
     def say(self, text: str) -> None:
-        if self.on:
+        if self.on and text != self.last:
+            self.last = text
             text = clean(text, render.terminal_width() - 1)
             sys.stderr.write("\r" + text.ljust(self.width))
             sys.stderr.flush()
@@ -177,6 +179,7 @@ class Progress:
             sys.stderr.write("\r" + " " * self.width + "\r")
             sys.stderr.flush()
             self.width = 0
+            self.last = ""
 
 
 class Told:

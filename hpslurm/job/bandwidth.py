@@ -211,7 +211,7 @@ def ceiling(name: str, nodes: int, gpus: int, collective: str = "all_reduce") ->
     if about is None or collective != "all_reduce" or ranks < 2:
         return None
     link = float(about.get("nvlink", 0.0))
-    joined = ranks if nodes == 1 or ranks <= about.get("domain", about["gpus"]) else gpus
+    joined = ranks if nodes == 1 or ranks <= about.get("domain", 0) else gpus  # domain: NVLink between nodes
     inside = link * (2 * (joined - 1) / (joined + 1) if about.get("nvls") and joined > 3 else 1.0)
     if joined == ranks and link:
         return max(inside, link)

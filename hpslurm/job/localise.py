@@ -542,6 +542,8 @@ def _rail(state: State, view: _View) -> list[Run]:
     for node in _looked_into(view):
         if not partners:
             break
+        if slow_alone(view, node):  # inside the node no NIC is used
+            continue
         done = [one for one in view.rails if one.run.nodes[0] == node]
         partner = done[0].run.nodes[1] if done else partners[-1]
         if partner in partners:
@@ -550,6 +552,17 @@ def _rail(state: State, view: _View) -> list[Run]:
         if rail is not None:
             runs.append(Run(RAIL, (node, partner), rail))
     return runs
+
+
+def slow_alone(view: _View, node: str) -> bool | None:
+    """Whether the node is slow without any partner; None where that was not tried, or one run cannot tell."""
+    alone = {one.run.nodes[0]: one.value for one in view.inside}
+    controls = [value for other, value in alone.items() if other not in view.nodes]
+    if node not in alone or not controls:
+        return None
+    weak, strong, _ = view.shares
+    share = alone[node] / (statistics.median(controls) or 1.0)
+    return True if share < strong else False if share >= weak else None
 
 
 def _rail_rounds(options: Options) -> int:
@@ -698,11 +711,7 @@ def _named_node(view: _View, node: str, how: str) -> list[Named]:
     bad = [one.status for one in slow if one.status != OK]
     if bad and len(bad) * 2 >= len(slow):
         how = statistics.mode(bad)
-    alone = {one.run.nodes[0]: one.value for one in view.inside}
-    controls = [value for other, value in alone.items() if other not in view.nodes]
-    inside = None
-    if node in alone and controls:
-        inside = alone[node] < statistics.median(controls) * view.shares[0]
+    inside = slow_alone(view, node)
     base = Named("node", (node,), how, _share(view, slow), len(slow), len(view.of[node]), None, inside)
     return [replace(base, kind="rail", rail=rail) for rail in slow_rails(view, node)] or [base]
 

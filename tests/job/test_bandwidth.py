@@ -117,6 +117,7 @@ def test_a_muted_finding_is_marked_and_does_not_count():
     [
         (P5, 1, 8, 700.0),  # NVLS: 450 * 2 * 7 / 9
         (P5, 2, 8, 700.0),  # the network would give 750, NVLink does not
+        (P5, 2, 2, 450.0),  # two GPUs of each node: a ring over NVLink
         (P5, 4, 8, 516.7),
         (P5, 16, 8, 423.3),
         ("p4d.24xlarge", 1, 8, 300.0),
@@ -250,6 +251,19 @@ def test_the_tests_own_timeout_and_slurms_limit_are_hangs():
     assert "busbw-hang" in ids(cut(f"  {GIB} ") + "\nip-10-1-0-1: Test timeout (60s) common.cu:523\n")
     slurm = "slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***"
     assert "busbw-hang" in ids(cut(f"  {GIB} ") + f"\n{slurm}\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("cuda-not-initialised", "system not yet initialized'; it stopped before a device was listed"),
+        ("init-failed", "unhandled system error'; it stopped in NCCL's start"),
+    ],
+)
+def test_a_published_failure_is_no_pass_and_names_its_phase(name, words):
+    found = verdict((Path(__file__).parent / "nccl_tests" / f"{name}.txt").read_text(), instance="")
+    assert (["busbw-run-failed"], 1) == ([one.rule.id for one in found.findings], found.exit_code)
+    assert words in found.findings[0].detail
 
 
 def test_usage_text_with_exit_0_is_no_pass():
