@@ -497,22 +497,27 @@ def _path(state: State, view: _View) -> list[Run]:
     busy: set[str] = set(view.nodes)
     for pair in dict.fromkeys(one.pair for one in view.unexplained):
         results = [one for one in view.of[min(pair)] if one.pair == pair]
-        if not pair <= view.fast or pair & busy or not all(one.weight for one in results):
-            continue
-        if _steady(results) >= PROOF:
-            continue
-        runs.append(Run(PATH, results[0].result.run.nodes))
-        busy |= pair
-        other = _another_pair(view, results[0].blocks, busy) if results[0].blocks else None
-        if other is not None:  # is it these two nodes, or all that lies between their blocks?
+        open_still = all(one.weight for one in results) and _steady(results) < PROOF
+        if open_still and pair <= view.fast and not pair & busy:
+            runs.append(Run(PATH, results[0].result.run.nodes))
+            busy |= pair
+    # is it these two nodes, or all that lies between their blocks?
+    doubtful = [run.nodes for run in runs] + [tuple(sorted(pair)) for pair in sorted(view.paths, key=sorted)]
+    for first, second in doubtful:
+        blocks = tuple(sorted({view.block(first), view.block(second)}))
+        others = {one.pair for one in view.slow if one.blocks == blocks} - {frozenset((first, second))}
+        other = _another_pair(view, blocks, busy) if len(blocks) == 2 and not others else None
+        if other is not None:
             runs.append(Run(PATH, other))
             busy |= set(other)
     return runs
 
 
 def _another_pair(view: _View, blocks: tuple[str, ...], busy: set[str]) -> tuple[str, str] | None:
+    """A pair between two blocks, of nodes that were fast, and that no slow pair between them has."""
+    seen = busy | {node for one in view.slow if one.blocks == blocks for node in one.pair}
     one, two = (
-        next((node for node in view.trusted() if view.block(node) == block and node not in busy), None)
+        next((node for node in view.trusted() if view.block(node) == block and node not in seen), None)
         for block in blocks
     )
     return (one, two) if one is not None and two is not None else None
