@@ -380,6 +380,7 @@ class Search:
             results = [have[run] for run in runs]
             self.state = localise.observe(self.state, results)
             if number == 0 and all(one.status == localise.FAILED for one in results):
+                os.unlink(self.path)  # there is nothing in it to go on from
                 raise fail(f"not one of {len(results)} runs printed a table. The first one said:\n{self.first_words}")
             yield self._told(number, results, time.monotonic() - began)
 
@@ -581,7 +582,8 @@ def find_slow(
     for line in search.rounds():
         click.echo(line, err=chosen["as_json"])
     verdict = localise.verdict(search.state)
-    found = localise_report.findings(verdict, policy, name, how.gpus, search.size)
+    known = name if os.path.basename(how.program) == steps.PROGRAM else ""  # figures exist for all_reduce only
+    found = localise_report.findings(verdict, policy, known, how.gpus, search.size)
     lines = search_lines(search, verdict, found)
     if chosen["as_json"]:
         lines = [records.encode(records.finding_line(finding)) for finding in found]

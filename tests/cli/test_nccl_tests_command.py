@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -21,6 +22,7 @@ from hpslurm.values import replace
 from tests.fake import cluster as model
 from tests.fake import nccl_tests as fake
 
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 GIB = 1 << 30
 HEALTHY = {GIB: 437.0, 2 * GIB: 443.7, 4 * GIB: 465.9, 8 * GIB: 479.3}
 
@@ -164,6 +166,20 @@ def test_a_host_name_that_is_markup_stays_text():
     state, verdict = model.search(cluster, replace(localise.QUICK, alone=False))
     page = Page(view.search_page(state, verdict, "", localise_report.findings(verdict, Policy(), "", 8, GIB)))
     assert "img" not in page.tags
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium")
+def test_a_browser_draws_the_page_without_scripts_or_errors(tmp_path):
+    text = fake.table({**HEALTHY, 2 * GIB: 100.0}, hosts=["</title><script>document.title='owned'</script>", "b"])
+    page = tmp_path / "page.html"
+    page.write_text(view.page(*verdict_of(text)))
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
+    done = subprocess.run(
+        [CHROMIUM, *options, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=120, check=True
+    )
+    drawn = Page(done.stdout)
+    assert {"polyline": 5, "circle": 4} == {tag: drawn.tags.count(tag) for tag in ("polyline", "circle")}
+    assert "<title>owned" not in done.stdout
 
 
 def test_the_page_of_a_search_has_a_cell_for_each_pair_and_a_row_for_each_node():

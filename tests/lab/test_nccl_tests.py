@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from hpslurm.job import localise_report
+from hpslurm.job.localise import QUICK, State
 from tests.lab.fixtures import why_not
 from tests.lab.lab import Lab, new_folder
 
@@ -35,7 +37,7 @@ class Cluster:
 
     def run(self, *words: str, nodes: int = 4, program: str = "", **how: object) -> tuple[int, str, str]:
         env = {"HPSLURM_MODEL": str(self.model)}
-        command = ["salloc", f"-N{nodes}", "--exclusive", *RUN, "--program", program or str(self.program), *words]
+        command = ["salloc", f"-wn[1-{nodes}]", "--exclusive", *RUN, "--program", program or str(self.program), *words]
         done = self.lab.run(*command, env=env, **how)  # type: ignore[arg-type]
         return done.returncode, done.stdout, done.stderr
 
@@ -134,6 +136,22 @@ def test_a_search_goes_on_from_its_file(tests: Cluster) -> None:
     assert json.loads(lines[1]) == kept[1]
 
 
+def test_a_node_that_is_gone_when_the_search_goes_on_is_named_and_the_others_are_tested(tests: Cluster) -> None:
+    state = State(tuple(f"n{i}" for i in range(1, 5)), QUICK)
+    path = tests.lab.script("gone.jsonl", json.dumps(localise_report.head_line(state, "all_reduce_perf")) + "\n")
+    code, out, err = tests.run("--resume", path, nodes=3, seconds=120)
+    assert 3 == code, err
+    assert "busbw-bad-node  n4  failed" in out
+
+
+def test_it_runs_inside_a_step_too(tests: Cluster) -> None:
+    first = '[ "$SLURM_PROCID" = 0 ] || exec sleep 8; exec "$@"'
+    words = ["srun", "-wn[1-2]", "--exclusive", "-n2", "--overcommit", "sh", "-c", first, "sh"]
+    words += [*RUN, "--program", str(tests.program)]
+    done = tests.lab.run(*words, env={"HPSLURM_MODEL": str(tests.model)})
+    assert "all_reduce on 2 nodes, 4 ranks" in done.stdout, done.stderr
+
+
 def test_a_dry_run_prints_commands_and_bounds_and_starts_nothing(tests: Cluster) -> None:
     folder = Path(tests.lab.path("work", "dry"))
     code, out, _ = tests.run("--find-slow", "--dry-run", "--output", str(folder), nodes=8)
@@ -156,7 +174,7 @@ def test_a_program_that_prints_nothing_is_no_pass(tests: Cluster) -> None:
 def test_a_batch_script_runs_it_as_written_in_the_help(tests: Cluster) -> None:
     script = tests.lab.script(
         "job.sh",
-        "#!/bin/bash\n#SBATCH --nodes=4 --exclusive\n"
+        "#!/bin/bash\n#SBATCH --nodelist=n[1-4] --exclusive\n"
         f"export HPSLURM_MODEL={tests.model}\n{' '.join(RUN)} --program {tests.program} --find-slow\n",
     )
     tests.faults(slow={"n2": 0.6})
