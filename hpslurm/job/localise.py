@@ -46,6 +46,8 @@ LEAST_WEAK, LEAST_STRONG, LEAST_SURE = 0.05, 0.1, 0.13  # share below normal tha
 # Weights of slow runs. A fault that is always there slows every run alike, so all runs of a node weigh what its
 # fastest one does: two sure ones name it, three strong ones or four weak ones.
 WEAK_WEIGHT, STRONG_WEIGHT, SURE_WEIGHT, PROOF = 0.75, 1.0, 1.5, 3.0
+# There are many more paths than nodes, so chance has more to choose from: three sure runs, five or six others.
+PATH_PROOF = 4.5
 # One that was fast, too, is named by two sure runs, four strong ones or nine weak ones.
 AT_TIMES_WEIGHTS, PROOF_AT_TIMES = {WEAK_WEIGHT: 0.6, STRONG_WEIGHT: 1.4, SURE_WEIGHT: 2.5}, 5.0
 CONFIRM = 3  # times that two halves, or one rail, are compared at most
@@ -272,12 +274,12 @@ class _View:
             if not steady:  # first it must be sure that it is not the nodes
                 slow = [one for one in slow if all(self.acquitted(node) for node in one.pair)]
                 pairs = {one.pair for one in slow}
-            how = self._how(slow, steady=steady)
+            how = self._how(slow, steady=steady, proof=PATH_PROOF)
             if how and len(pairs) > 1 and not frozenset.intersection(*pairs):  # not one node in all of them
                 yield _total(slow), blocks, how
         for pair, slow in by_pair.items():
             runs = sum(one.pair == pair for one in self.of[min(pair)])
-            if len(slow) == runs > 1 and _steady(slow) >= PROOF and all(self.acquitted(node) for node in pair):
+            if len(slow) == runs > 1 and _steady(slow) >= PATH_PROOF and all(self.acquitted(node) for node in pair):
                 yield _total(slow), pair, SLOW
 
     def _between(self, pair: frozenset[str]) -> list[_Seen]:
@@ -288,10 +290,10 @@ class _View:
         blocks = tuple(sorted({self.block(node) for node in pair}))
         return self._by_blocks.get(blocks, [])
 
-    def _how(self, slow: list[_Seen], *, steady: bool) -> str:
+    def _how(self, slow: list[_Seen], *, steady: bool, proof: float = PROOF) -> str:
         """How those runs name somebody who was never fast (steady) or was fast too; empty: they do not."""
         if steady:
-            return SLOW if _steady(slow) >= PROOF else ""
+            return SLOW if _steady(slow) >= proof else ""
         if self.options.at_times and sum(AT_TIMES_WEIGHTS[one.weight] for one in slow) >= PROOF_AT_TIMES:
             return AT_TIMES
         return ""
@@ -497,7 +499,7 @@ def _path(state: State, view: _View) -> list[Run]:
     busy: set[str] = set(view.nodes)
     for pair in dict.fromkeys(one.pair for one in view.unexplained):
         results = [one for one in view.of[min(pair)] if one.pair == pair]
-        open_still = all(one.weight for one in results) and _steady(results) < PROOF
+        open_still = all(one.weight for one in results) and _steady(results) < PATH_PROOF
         if open_still and pair <= view.fast and not pair & busy:
             runs.append(Run(PATH, results[0].result.run.nodes))
             busy |= pair
