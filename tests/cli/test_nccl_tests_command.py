@@ -13,11 +13,13 @@ from html.parser import HTMLParser
 import pytest
 
 from hpslurm import bandwidth_view as view
+from hpslurm.cli import nccl_tests
 from hpslurm.job import bandwidth, localise, localise_report
 from hpslurm.job import nccl_tests_output as reading
 from hpslurm.job import nccl_tests_steps as steps
 from hpslurm.job.localise import Run
 from hpslurm.policy import Policy
+from hpslurm.sources import launch
 from hpslurm.values import replace
 from tests.fake import cluster as model
 from tests.fake import nccl_tests as fake
@@ -124,6 +126,31 @@ def test_help_shows_how_to_run_it_in_a_job():
     assert "#SBATCH --nodes=4" in out
     assert "salloc -N2" in out
     assert "Exit codes: 0 judged fine" in out
+
+
+TOPOLOGY = """\
+SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=ip-10-1-0-[1-2]
+SwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=ip-10-1-0-[3-4]
+SwitchName=spine Level=1 LinkSpeed=1 Nodes=ip-10-1-0-[1-4] Switches=leaf[1-2]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "blocks"),
+    [
+        (TOPOLOGY, {"ip-10-1-0-1": "leaf1", "ip-10-1-0-3": "leaf2"}),
+        (TOPOLOGY.replace("3-4", "4-5"), {}),  # a node that no leaf has: better none than half
+        ("", {}),
+    ],
+)
+def test_the_leaf_switches_are_taken_from_slurms_topology(tmp_path, text, blocks):
+    program = tmp_path / "scontrol"
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{text}END\n")
+    program.chmod(0o755)
+    where = launch.Allocation(
+        "7", ("ip-10-1-0-1", "ip-10-1-0-3"), str(tmp_path / "srun"), env={"PATH": "/usr/bin:/bin"}
+    )
+    assert blocks == nccl_tests.blocks_of(where)
 
 
 # pages

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hpslurm.finding import Rule
 from hpslurm.job import bandwidth, baseline
@@ -338,6 +340,33 @@ def test_json_is_judged_like_text():
     del data["end_time"], data["average_bus_bandwidth"]
     assert ["busbw-incomplete"] == ids(json.dumps(data))
     assert ["busbw-no-output"] == ids(json.dumps(data)[:-30])
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.sampled_from("dxs2n")), max_size=6), st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None)
+def test_output_that_was_cut_and_mixed_is_never_better_than_the_whole(edits, dice):
+    """d drops a line, x doubles it, s swaps it with the next, 2 cuts it in two, n puts NCCL's line into it."""
+    lines = fake.table({**HEALTHY, 8 * GIB: 350.0}).splitlines()
+    for place, edit in edits:
+        at = place % len(lines)
+        cut = dice.randrange(len(lines[at]) + 1)
+        if edit == "d" and len(lines) > 1:
+            del lines[at]
+        elif edit == "x":
+            lines.insert(at, lines[at])
+        elif edit == "s" and at + 1 < len(lines):
+            lines[at : at + 2] = [lines[at + 1], lines[at]]
+        elif edit == "2":
+            lines[at : at + 1] = [lines[at][:cut], lines[at][cut:]]
+        elif edit == "n":
+            lines[at : at + 1] = [f"{lines[at][:cut]} h:1:2 [0] NCCL INFO x", lines[at][cut:]]
+    assert 0 != verdict("\n".join(lines)).exit_code
+
+
+@given(st.text(max_size=400))
+@settings(max_examples=100, deadline=None)
+def test_no_text_at_all_is_a_pass_by_accident(text):
+    assert 1 == verdict(text).exit_code
 
 
 # the network

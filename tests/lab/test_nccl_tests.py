@@ -122,6 +122,15 @@ def test_a_hang_names_the_phase_and_leaves_no_step_behind(tests: Cluster) -> Non
     assert "" == tests.lab.run("squeue", "--steps", "--noheader").stdout
 
 
+def test_an_interrupt_ends_the_steps_and_says_so_by_its_exit_code(tests: Cluster) -> None:
+    tests.faults(hang=["n1"])
+    command = ["salloc", "-wn[1-2]", "--exclusive", "timeout", "--preserve-status", "-s", "INT", "4", *RUN]
+    done = tests.lab.run(*command, "--program", str(tests.program), env={"HPSLURM_MODEL": str(tests.model)})
+    assert 130 == done.returncode, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "" == tests.lab.run("squeue", "--steps", "--noheader").stdout
+
+
 def test_a_search_goes_on_from_its_file(tests: Cluster) -> None:
     tests.faults(slow={"n3": 0.6})
     folder = tests.lab.path("work", "search")
