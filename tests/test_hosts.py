@@ -98,6 +98,37 @@ def build(case: str, target: Path) -> None:
     patch_gpus(HOSTS / case / "gpus", target / "gpus.json")
 
 
+def weave(below: Path, case: Path, target: Path) -> None:
+    """The machine as ``build`` makes it, where folders that the case leaves alone are links to those below.
+
+    For looking only: whoever writes there would write into the saved machine itself.
+    """
+    gone = {
+        str(path.relative_to(below)) for pattern in lines(case / "gone") for path in below.glob(pattern.lstrip("/"))
+    }
+
+    def into(here: str, own: Path | None) -> None:
+        (target / here).mkdir(parents=True)
+        mine = set(os.listdir(own)) if own else set()
+        theirs = set(os.listdir(below / here)) if (below / here).is_dir() else set()
+        for name in sorted(mine | theirs):
+            path = f"{here}/{name}".lstrip("/")
+            if not here and name in ABOUT:
+                continue
+            changed = own / name if own and name in mine else None
+            touched = changed or any(one == path or one.startswith(f"{path}/") for one in gone)
+            if not touched:
+                (target / path).symlink_to(below / path)
+            elif changed is None and path in gone:
+                continue
+            elif changed is None or (changed.is_dir() and not changed.is_symlink()):
+                into(path, changed)
+            else:
+                shutil.copy(changed, target / path, follow_symlinks=False)
+
+    into("", case)
+
+
 def patch_gpus(changes: Path, target: Path) -> None:
     if not changes.exists():
         return
@@ -133,9 +164,18 @@ class Seen:
         return "\n".join(rows)
 
 
+def ancestry(case: str) -> list[str]:
+    """The case, its base, the base of that."""
+    return [case, *(name for base in lines(HOSTS / case / "base") for name in ancestry(base))]
+
+
 def look(case: str, folder: Path) -> Seen:
-    root = folder / "machine"
-    build(case, root)
+    first, *later = reversed(ancestry(case))
+    root = HOSTS / first
+    for number, name in enumerate(later):
+        below, root = root, folder / f"machine{number}"
+        weave(below, HOSTS / name, root)
+        patch_gpus(HOSTS / name / "gpus", root / "gpus.json")
     step = HOSTS / case / "step"
     env = dict(line.split("=", 1) for line in lines(step))
     settings = dict(line.split("=", 1) for line in lines(HOSTS / case / "policy"))
@@ -148,7 +188,8 @@ def look(case: str, folder: Path) -> Seen:
     if (HOSTS / case / "later").is_dir():
         counting = [(name, module) for name, module in probes() if hasattr(module, "changed")]
         before = {name: module.collect(door()) for name, module in counting}
-        lay(HOSTS / case / "later", root)
+        below, root = root, folder / "later"
+        weave(below, HOSTS / case / "later", root)
         patch_gpus(HOSTS / case / "later" / "gpus", root / "gpus.json")
         for name, module in counting:
             grown = tuple(module.changed(before[name], module.collect(door()), policy))
