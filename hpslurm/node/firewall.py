@@ -27,7 +27,9 @@ TABLES = ("filter", "nat", "mangle", "raw", "security")
 HOOKS = ("input", "output", "INPUT", "OUTPUT")
 # Drops that no rank can meet: broken packets, the metadata service, spoofed loopback, discovery.
 _NORMAL = re.compile(
-    r"invalid|169\.254\.|fe80::|127\.0\.0\.|(?:ip6? )?daddr ff|224\.0\.0\.|broadcast|multicast|limit|icmp", re.I
+    r"invalid|169\.254\.|fe80::|127\.0\.0\.|(?:ip6? )?daddr ff|224\.0\.0\.|broadcast|multicast|limit"
+    r"|icmp(?:v6)? type|(?:l4proto|-p) (?:ipv6-)?icmp",
+    re.I,
 )
 _CHAIN = re.compile(r"\s*chain (\S+) \{")
 _HOOK = re.compile(r"\s*type (\w+) hook (\w+) .*?(?:policy (\w+);)?$")

@@ -1,0 +1,88 @@
+"""OOM kills and the kernel's complaints, as their lines stand in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from hpslurm.node import kernel_faults, oom
+from hpslurm.policy import Policy
+from hpslurm.probe import Unknown
+from hpslurm.sources.host import Host
+
+BOOT = 1_756_720_000
+
+
+def machine(*lines: str, uptime: int = 100_000) -> dict[str, str]:
+    """Lines at 50000 s after boot."""
+    records = "".join(f"3,{number},50000000000,-;{line}\n" for number, line in enumerate(lines))
+    return {"/dev/kmsg": records, "/proc/stat": f"btime {BOOT}\n", "/proc/uptime": f"{uptime}.00 1.00\n"}
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "cgroup"),
+    [
+        ("Out of memory: Killed process 12 (python3) total-vm:9kB, anon-rss:1kB", "python3", False),
+        ("Memory cgroup out of memory: Killed process 12 (pt_main_thread) total-vm:9kB", "pt_main_thread", True),
+        ("Out of memory (oom_kill_allocating_task): Killed process 12 (a b) c) total-vm:9kB", "a b", False),
+    ],
+)
+def test_kills(host_with: Callable[..., Host], line: str, name: str, cgroup: bool) -> None:
+    (kill,) = oom.collect(host_with(machine(line))).kills
+    assert (12, name, cgroup) == (kill.pid, kill.name, kill.cgroup)
+
+
+def test_the_cgroup_names_the_job(host_with: Callable[..., Host]) -> None:
+    head = (
+        "oom-kill:constraint=CONSTRAINT_MEMCG,task_memcg=/slurm/uid_1000/job_4711/step_0,task=python3,pid=12,uid=1000"
+    )
+    kill = oom.collect(
+        host_with(machine(head, "Memory cgroup out of memory: Killed process 12 (python3) total-vm"))
+    ).kills
+    assert (4711,) == tuple(one.job for one in kill)
+
+
+def test_a_line_that_a_process_put_into_its_name_is_no_kill(host_with: Callable[..., Host]) -> None:
+    assert () == oom.collect(host_with(machine("traps: x Out of memory: Killed process 12 (y)"))).kills
+
+
+@pytest.mark.parametrize(("began", "counted"), [(BOOT + 50_000 + 6, 0), (BOOT + 50_000 + 4, 1)])
+def test_only_the_time_of_the_job_counts_with_some_slack(
+    host_with: Callable[..., Host], began: int, counted: int
+) -> None:
+    host = host_with(machine("Out of memory: Killed process 12 (a) x"), env={"SLURM_JOB_START_TIME": str(began)})
+    assert (counted, 1 - counted) == (len(oom.collect(host).kills), oom.collect(host).earlier)
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        ("INFO: task python3:77 blocked for more than 122 seconds.", "kernel-hung-task"),
+        ("INFO: task kworker/3:1:77 blocked in I/O wait for more than 368 seconds.", "kernel-hung-task"),
+        ("watchdog: BUG: soft lockup - CPU#17 stuck for 26s! [python3:77]", "kernel-lockup"),
+        ("rcu: INFO: rcu_preempt self-detected stall on CPU", "kernel-lockup"),
+        ("BUG: kernel NULL pointer dereference, address: 0000000000000008", "kernel-oops"),
+        ("Oops: Oops: 0002 [#1] PREEMPT SMP NOPTI", "kernel-oops"),
+        ("kernel BUG at mm/slub.c:449!", "kernel-oops"),
+    ],
+)
+def test_complaints(host_with: Callable[..., Host], line: str, rule: str) -> None:
+    facts = kernel_faults.collect(host_with(machine(line)))
+    assert [rule] == [finding.rule.id for finding in kernel_faults.judge(facts, Policy())]
+
+
+@pytest.mark.parametrize("line", ["usb 1-1: blocked", "audit: BUGGY", "EXT4-fs: lockups are no problem", "hello"])
+def test_other_lines_are_none(host_with: Callable[..., Host], line: str) -> None:
+    assert () == kernel_faults.collect(host_with(machine(line))).lines
+
+
+def test_an_oops_counts_until_the_next_boot_and_a_hang_for_a_day(host_with: Callable[..., Host]) -> None:
+    lines = ("Oops: 0002 [#1]", "INFO: task a:1 blocked for more than 122 seconds.")
+    facts = kernel_faults.collect(host_with(machine(*lines, uptime=50_000 + 86_401)))
+    assert (["kernel-oops"], 1) == ([line.rule for line in facts.lines], facts.earlier)
+
+
+def test_a_log_without_a_record_is_unknown(host_with: Callable[..., Host]) -> None:
+    with pytest.raises(Unknown, match="/dev/kmsg shows no record"):
+        oom.collect(host_with({**machine(), "/dev/kmsg": "nothing here\n"}))
