@@ -22,7 +22,8 @@ def ids(facts: firewall.Facts) -> list[str]:
 
 def chain(rules: str, policy: str = "accept", hook: str = "input") -> str:
     lines = "".join(f"\t\t{rule}\n" for rule in rules.split(";") if rule)
-    return f"table inet filter {{\n\tchain X {{\n\t\ttype filter hook {hook} priority filter; policy {policy};\n{lines}\t}}\n}}\n"
+    head = f"\t\ttype filter hook {hook} priority filter; policy {policy};\n"
+    return f"table inet filter {{\n\tchain X {{\n{head}{lines}\t}}\n}}\n"
 
 
 @pytest.mark.parametrize(

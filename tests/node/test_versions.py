@@ -14,16 +14,16 @@ from hpslurm.sources.host import Host
 
 SAVED = Path(__file__).parents[1] / "hosts/p5-healthy"
 HEALTHY = Facts(
-    "p5.48xlarge",
-    "6.8.0-1021-aws",
-    "570.133.20",
-    "12.8.1",
-    "2.26.2",
-    "1.15.0",
-    "2.1.0amzn3.0",
-    "1.41.0",
-    "2.17.3g",
-    "2.5",
+    type="p5.48xlarge",
+    kernel="6.8.0-1021-aws",
+    driver="570.133.20",
+    cuda="12.8.1",
+    nccl="2.26.2",
+    plugin="1.15.0",
+    libfabric="2.1.0amzn3.0",
+    efa_installer="1.41.0",
+    efa="2.17.3g",
+    gdrcopy="2.5",
 )
 
 
