@@ -60,6 +60,8 @@ _DERIVED = {
     "ras-missing-rank": "RAS misses this rank",
     "score-low": "The performance score is below the threshold",
     "rtt-high": "The slowest rank takes much longer than the fastest",
+    "fi-info-bare": "fi_info ended with the code for no data: no EFA device is visible here",
+    "fi-info-other": "fi_info lists other providers and no EFA",
     "df-full": "This file system is full",
     "ulimit-low": "The locked-memory limit is small",
     "ib-port-down": "A port is down",

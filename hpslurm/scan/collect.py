@@ -156,9 +156,11 @@ class _File:
             self.tail = [item for item in _numbered(bytes(data[begin : part.end]), line) if item[0] > last]
         line, at = part.line, part.start
         for begin, stop, numbers in self.find(data, part.size, part.start, part.end):
-            line += data.count(b"\n", at, begin) if begin >= at else 0
-            at = max(at, begin)
+            if begin > at:
+                line += data.count(b"\n", at, begin)
+                at = begin
             self.examine(data, part.size, begin, stop, line, numbers)
+        part.lines = line - part.line + data.count(b"\n", at, part.end)
 
     def close(self) -> None:
         seen = {number for number, _ in self.head}

@@ -315,6 +315,10 @@ def network(path: str, lines: Lines) -> Iterator[Event]:
 
 def small_tools(path: str, lines: Lines, text: str) -> Iterator[Event]:
     for number, line in lines:
+        if re.match(r"-61(?: \(No data available\))?$", line.strip()):  # some versions print the bare code
+            yield Event("fi-info-bare", ROOT, path, number, line.strip(), cause="efa_not_used", weight=72)
+            break
+    for number, line in lines:
         if match := re.match(r"\S+\s+\S+\s+\S+\s+\S+\s+(\d+)%\s+(/\S*)\s*$", line):
             if int(match[1]) >= 98:
                 shm = match[2].startswith("/dev/shm")

@@ -24,10 +24,11 @@ class Unreadable(Exception):
 class Part:
     """``data[start:end]`` is new and made of whole lines; around it is context. ``line`` numbers the line at ``start``."""  # noqa: E501
 
-    __slots__ = ("data", "end", "line", "size", "start")
+    __slots__ = ("data", "end", "line", "lines", "size", "start")  # lines: how many, left by whoever counted them
 
     def __init__(self, data: bytearray, size: int, start: int, end: int, line: int) -> None:
         self.data, self.size, self.start, self.end, self.line = data, size, start, end, line
+        self.lines = -1
 
 
 def block() -> bytearray:
@@ -60,8 +61,9 @@ def parts(stream: IO[bytes], limit: int | None = None, data: bytearray | None = 
             if end <= start:  # one line longer than the block: take it in pieces
                 end = size - AHEAD
         if end > start:
-            yield Part(data, size, start, end, line)
-            line += data.count(b"\n", start, end)
+            part = Part(data, size, start, end, line)
+            yield part
+            line += part.lines if part.lines >= 0 else data.count(b"\n", start, end)
         if not ended:
             keep = max(0, end - BEHIND)
             view[: size - keep] = view[keep:size]
