@@ -45,4 +45,5 @@ def main(folder: Path, verbose: bool) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(Path(sys.argv[1]), "-v" in sys.argv))
+    folders = [Path(word) for word in sys.argv[1:] if not word.startswith("-")]
+    raise SystemExit(main(folders[0] if folders else Path("tests/scan/corpus"), "-v" in sys.argv))

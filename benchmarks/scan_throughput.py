@@ -108,7 +108,7 @@ def main() -> int:
                 poor += not good
                 print(
                     f"INFO {info:4.0%}  root at {where:6}  rg {theirs:6.2f} s  scan {ours:6.2f} s  {theirs / ours:5.2f}x  "  # noqa: E501
-                    f"(processor {theirs_busy:.2f} and {ours_busy:.2f} s, {theirs_busy / ours_busy:.2f}x)  "  # noqa: E501
+                    f"(processor {theirs_busy:.2f} and {ours_busy:.2f} s, {theirs_busy / ours_busy:.2f}x)  "
                     f"{peak} MiB  {'right' if right else 'WRONG'} {'' if good else 'BELOW TARGET'}"
                 )
     return 1 if poor else 0
