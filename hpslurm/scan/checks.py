@@ -273,7 +273,7 @@ def _ib_error(hit: Hit, match: re.Match[str], look: Look) -> bool:
 def _nccl_connect(hit: Hit, match: re.Match[str], look: Look) -> bool:
     if "retrying" in hit.line or "c10d" in hit.line or "slurm" in hit.line:
         return False
-    if not re.search(r"NCCL|socket\w*Connect|ncclSocket|Net :|<\d+>", hit.line):
+    if not re.search(r"NCCL|socket\w*Connect|ncclSocket|Net :|<\d+>|socket\.(?:h|cc|cu):\d+", hit.line):
         return False
     if re.search(r"127\.0\.[01]\.1<|::1<", hit.line):
         hit.cause = "iface_wrong"
@@ -426,6 +426,8 @@ def _desync(hit: Hit, match: re.Match[str], look: Look) -> bool:
         r"at and around rank (\d+)", hit.line
     ):
         hit.facts["named_rank"] = next(group for group in named.groups() if group)
+    elif named := re.search(r"\[(\d+)\] (?:finished collective .* but didn't join|never joined)", hit.line):
+        hit.facts["named_rank"], hit.weight = named[1], 86
     elif named := re.search(
         r"[Rr]anks? \[?(\d+)\]?[^\n]{0,40}(?:did not join|has not joined|not join|diverged|inconsistent)", hit.line
     ):
@@ -615,7 +617,7 @@ def _nan(hit: Hit, match: re.Match[str], look: Look) -> bool:
     ):
         return False
     hit.cause = "app_error"
-    return True
+    return not re.search(r"(?i)skipp|reducing (?:the )?(?:loss )?scale|loss scale to (?!0\b|1e-)", hit.line)
 
 
 # --------------------------------------------------------------------------- programs

@@ -19,7 +19,7 @@ Lines = list[tuple[int, str]]  # line number, text
 KINDS = (
     ("nccl-tests", r"nThread \d+ nGpus|# nccl-tests version|Out of bounds values|Avg bus bandwidth|#\s+size\s+count\s+type|out-of-place\s+in-place"),  # noqa: E501
     ("nccl-log", r"NCCL (?:INFO|WARN|TRACE|VERSION) |NCCL version \d"),
-    ("kernel-log", r"NVRM: |^\[ *\d+\.\d{3,}\]|\bkernel: |^\d{1,3},\d+,\d+,[-\w,=]+;|^kern +:|nvidia-nvswitch\d|nvidia-peermem"),  # noqa: E501
+    ("kernel-log", r"NVRM: |^\[ *\+?\d+\.\d{3,}\]|\bkernel: |^\d{1,3},\d+,\d+,[-\w,=]+;|^kern +:|nvidia-nvswitch\d|nvidia-peermem"),  # noqa: E501
     ("slurmctld-log", r"_slurm_rpc_|sched: Allocate|_job_complete:|slurmctld|^\[\d{4}-\d\d-\d\dT[\d:.]+\] (?:error: |debug|sched|backfill|_|update_node|node_did_resp|cleanup)"),  # noqa: E501
     ("slurmd-log", r"slurmd(?:\[|:)|launch task StepId|\[\d+\.(?:batch|extern|\d+)\] "),
     ("scontrol", r"^\s*NodeName=\S+ |^JobId=\d+ |^PartitionName="),
@@ -265,8 +265,18 @@ def sinfo(path: str, lines: Lines) -> Iterator[Event]:
     state_at = -1
     header: list[str] = []
     drained: tuple[int, str, str] | None = None
+    reasons = False
     for number, line in lines:
         words = line.split()
+        if words[:2] == ["REASON", "USER"]:
+            reasons = True
+            continue
+        row = re.search(r"^(.+?)\s+\S+\s+\d{4}-\d\d-\d\dT[\d:]+\s+(\S+)\s*$", line) if reasons else None
+        if row:  # reasons that Slurm writes itself are patterns; this is somebody else's
+            failed = re.search(r"fail|dead|broken|hang|lost|unreach", row[1], re.IGNORECASE)
+            yield Event("sinfo-reason", ROOT if failed else NOISE, path, number, line.strip()[:300], cause="node_fail" if failed else "",  # noqa: E501
+                        weight=46 if failed else 0, host=row[2])  # fmt: skip
+            continue
         if "STATE" in words and ("NODELIST" in words or "PARTITION" in words or "NODES" in words):
             header, state_at = words, words.index("STATE")
             continue

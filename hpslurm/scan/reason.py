@@ -103,6 +103,16 @@ def reason(events: Iterable[Event], findings: Iterable[Finding] = (), unread: It
         chosen = _best(case, symptoms)
     if chosen is None:
         return _nothing(case, missing)
+    if chosen.cause == UNDETERMINED:
+        ask = "the output of all ranks, and dmesg and slurmd's log of the nodes"
+        return Diagnosis(
+            UNDETERMINED,
+            "low",
+            f"{chosen.count} lines of trouble that are not known here",
+            None,
+            chosen,
+            (*missing, ask),
+        )
     return _answer(case, chosen, [*roots, *symptoms], missing)
 
 
@@ -167,12 +177,22 @@ def _drop_echoes(case: _Case, roots: list[Event]) -> list[Event]:
     ]
     kept = []
     for event in roots:
+        if event.pattern == "launcher-child" and event.weight <= 34 and _follows_a_hang(case, event):
+            continue
         if event.pattern in ECHOES and any(
             other.cause != event.cause and case.before(event, other) is not True for other in proven
         ):
             continue
         kept.append(event)
     return kept
+
+
+def _follows_a_hang(case: _Case, event: Event) -> bool:
+    """A launcher's exit code after a watchdog is how the watchdog ends its process."""
+    hangs = [one for one in case.symptoms if one.cause == "collective_timeout_unknown"]
+    return any(case.before(event, one) is not True for one in hangs) and not any(
+        case.before(event, one) is True for one in hangs
+    )
 
 
 def _best(case: _Case, events: list[Event]) -> Event | None:
@@ -352,7 +372,7 @@ def _silent(case: _Case, waiting: list[Event]) -> tuple[list[int], bool]:
 
 def _nothing(case: _Case, missing: list[str]) -> Diagnosis:
     strong = case.kinds - {"training", "squeue", "sacct"}
-    drained = next((event for event in case.all if event.pattern == "sinfo-drained"), None)
+    drained = next((event for event in case.all if event.pattern in ("sinfo-drained", "sinfo-reason")), None)
     if drained is not None:
         return Diagnosis(
             UNDETERMINED,
@@ -405,7 +425,8 @@ def _culprit(case: _Case, chosen: Event, events: list[Event]) -> Culprit | None:
         and chosen.role == ROOT
         and chosen.cause in ("prolog_epilog", "node_fail", "host_oom", "pcie_acs_iommu", "slurm_comm", "gdr_missing")
     ):
-        hosts = Counter(event.host for event in events if event.host)
+        hosts = Counter(event.host for event in events if event.host and event.cause == chosen.cause)
+        hosts = hosts or Counter(event.host for event in events if event.host and event.cause != UNDETERMINED)
         if hosts:
             host = hosts.most_common(1)[0][0]
     if rank is None and local is None and pid is None and not (host or gpu or peer):
