@@ -178,7 +178,7 @@ def _not_benign(hit: Hit, match: re.Match[str], look: Look) -> bool:
 
 @check("fabricstate")
 def _fabric_state(hit: Hit, match: re.Match[str], look: Look) -> bool:
-    return "abric" in hit.line or any(line.strip() == "Fabric" for line in look.before(2))
+    return "abric" in hit.line or any(prefix.bare(line).strip() == "Fabric" for line in look.before(2))
 
 
 @check("notcudainit")
@@ -255,8 +255,22 @@ def _loopback(hit: Hit, match: re.Match[str], look: Look) -> bool:
     return True
 
 
+@check("fmfatal")
+def _fm_fatal(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    hit.gpu = pci(hit.line)
+    if re.search(r"non-?fatal", hit.line, re.IGNORECASE):
+        hit.weight = 44
+    return True
+
+
+BOOT = 120.0  # seconds of uptime in which links come and go
+
+
 @check("netlink")
 def _net_link(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    uptime = re.search(r"^(?:<\d>)?\[ *(\d+\.\d+)\]", hit.line)
+    if uptime and float(uptime[1]) < BOOT:
+        return False
     return not re.search(r"NCCL|ProcessGroup|[Ll]ink (?:is )?[Uu]p|becomes ready", hit.line)
 
 
@@ -759,7 +773,10 @@ def _launcher(hit: Hit, match: re.Match[str], look: Look) -> bool:
 
 @check("fatalword")
 def _fatal_word(hit: Hit, match: re.Match[str], look: Look) -> bool:
-    return not re.search(r"log_?level|--|NCCL|[Nn]on-?fatal|CRITICAL\s*[=:]\s*\d|0 fatal|AER|slurm", hit.line)
+    return not re.search(
+        r"EngineDeadError|See stack trace|log_?level|--|NCCL|[Nn]on-?fatal|CRITICAL\s*[=:]\s*\d|0 fatal|AER|slurm",
+        hit.line,
+    )
 
 
 # --------------------------------------------------------------------------- slow

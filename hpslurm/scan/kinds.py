@@ -58,7 +58,7 @@ def look(path: str, lines: Lines, whole: bool) -> Iterator[Event]:
     yield from _identity(path, labelled)
     if "nccl-tests" in kinds or _ROW.search(text):
         yield from nccl_tests(path, lines)
-    if "nvidia-smi" in kinds or "Remapped" in text or "remapped_rows" in text:
+    if "nvidia-smi" in kinds or "Uncorr. ECC" in text or "Remapped" in text or "remapped_rows" in text:
         yield from nvidia_smi(path, lines)
     if "sinfo" in kinds:
         yield from sinfo(path, lines)
@@ -300,23 +300,25 @@ def sinfo(path: str, lines: Lines) -> Iterator[Event]:
 
 
 def network(path: str, lines: Lines) -> Iterator[Event]:
-    """TCP where EFA was meant: the plugin or the machine speaks of EFA, and sockets are used."""
+    """TCP where EFA was meant: by a setting, or because the plugin or the machine speaks of EFA and sockets are used."""  # noqa: E501
     socket: tuple[int, str] | None = None
-    wanted = False
+    wanted = used = False
     for number, line in lines:
+        if re.search(r"NCCL_NET set by environment to Socket", line):
+            yield Event("net-socket", ROOT, path, number, line[:300], cause="efa_not_used", weight=52)
+            return
         if re.search(
-            r"Using network (?:AWS )?(?:Libfabric|IB\w*|IBext\w*|OFI|UCX)|Selected [Pp]rovider is efa|via NET/(?:AWS )?Libfabric",  # noqa: E501
+            r"Using network (?:AWS )?(?:Libfabric|IB\w*|OFI|UCX)|Selected [Pp]rovider is efa|via NET/(?:AWS )?Libfabric",  # noqa: E501
             line,
         ):
-            return
-        if re.search(r"Using network Socket|NCCL_NET set by environment to Socket", line):
+            used = True
+        if "Using network Socket" in line:
             socket = socket or (number, line[:300])
         if re.search(
-            r"NET/OFI|FI_PROVIDER|FI_EFA|libnccl-ofi|aws-ofi|AWS Libfabric|\b(?:p4de?|p5en?|p5|p6-\w+)[.-]?\d*x?large",
-            line,
+            r"NET/OFI|FI_PROVIDER|FI_EFA|libnccl-ofi|aws-ofi|AWS Libfabric|\b(?:p4de?|p5en?|p6-\w+)[.-]\d*x?large", line
         ):
             wanted = True
-    if socket and (wanted or ("Socket" in socket[1] and "environment" in socket[1])):
+    if socket and wanted and not used:
         yield Event("net-socket", ROOT, path, socket[0], socket[1], cause="efa_not_used", weight=52)
 
 

@@ -66,9 +66,11 @@ def test_the_cause_holds_behind_the_prefix_of_torchrun(case):
 def test_the_cause_holds_inside_ten_thousand_healthy_lines(case):
     if case["cause"] == "undetermined":
         return
-    holds(
-        case, healthy_lines(5000) + log_of(case).decode("utf-8", "replace").rstrip("\n") + "\n" + healthy_lines(5000, 7)
-    )
+    log = log_of(case).decode("utf-8", "replace").rstrip("\n") + "\n"
+    if "healthy" in accepted(case):  # what is harmless at a start comes first
+        holds(case, log + healthy_lines(10_000))
+    else:
+        holds(case, healthy_lines(5000) + log + healthy_lines(5000, 7))
 
 
 @by_id
