@@ -46,6 +46,10 @@ def outcomes(found: list[dict[str, Any]]) -> dict[str, str]:
     return {line["probe"]: line["outcome"] for line in found if line["type"] == "result"}
 
 
+def found(lines: list[dict[str, Any]]) -> list[str]:
+    return [line["id"] for line in lines if line["type"] == "finding"]
+
+
 def test_a_healthy_node_is_one_line(archive: Path, machine: Path) -> None:
     done = run(archive, "--root", str(machine))
     assert (0, "") == (done.returncode, done.stderr)
@@ -53,12 +57,13 @@ def test_a_healthy_node_is_one_line(archive: Path, machine: Path) -> None:
     assert 1 == done.stdout.count("\n")
 
 
-def test_it_sees_what_the_installed_check_sees(archive: Path, machine: Path) -> None:
+@pytest.mark.parametrize("case", ["p5-step-old-advice", "p5-nccl-hangs-on-error", "b200-xid-149"])
+def test_it_sees_what_the_installed_check_sees(archive: Path, tmp_path: Path, case: str) -> None:
+    machine = tmp_path / "machine"
+    build(case, machine)
     env = {"PATH": "/usr/bin:/bin", "SLURMD_NODENAME": "n1", "NCCL_NET": "Socket"}
     installed = subprocess.run(
-        [sys.executable, "-m", "hpslurm.cli", "check", "--json", "--root", str(machine)]
-        if (Path(pyz.__file__).parent / "cli/__main__.py").exists()
-        else [str(Path(sys.executable).parent / "hpslurm-check"), "--json", "--root", str(machine)],
+        [sys.executable, "-c", "from hpslurm.cli.check import main; main()", "--json", "--root", str(machine)],
         env=env,
         capture_output=True,
         text=True,
@@ -67,6 +72,7 @@ def test_it_sees_what_the_installed_check_sees(archive: Path, machine: Path) -> 
     bare_run = run(archive, "--json", "--root", str(machine), env=env)
     assert installed.returncode == bare_run.returncode
     assert outcomes(lines(installed)) == outcomes(lines(bare_run))
+    assert found(lines(installed)) == found(lines(bare_run)) != []
     assert "end" == lines(bare_run)[-1]["type"]
 
 

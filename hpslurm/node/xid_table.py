@@ -6,18 +6,15 @@ in no table has no row, and no meaning is invented for it.
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from functools import cache
 
+from hpslurm import toml
 from hpslurm.values import dataclass, field, fields
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing costs a hook as much as several probes
     from typing import Any
-
-FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "tables")
 
 
 @dataclass(frozen=True)
@@ -73,16 +70,6 @@ class Bits:
     example: str
 
 
-def _rows(table: str) -> list[dict[str, Any]]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    with open(os.path.join(FOLDER, f"{table}.toml"), "rb") as file:
-        rows: list[dict[str, Any]] = tomllib.load(file)["row"]
-    return rows
-
-
 def _row(raw: dict[str, Any]) -> Row:
     raw = {**raw, "kind": raw.get("class", "nvswitch"), "applies": tuple(raw.get("applies", ()))}
     return Row(**{one.name: raw[one.name] for one in fields(Row) if one.name in raw})
@@ -90,28 +77,28 @@ def _row(raw: dict[str, Any]) -> Row:
 
 @cache
 def xids() -> dict[int, Row]:
-    return {raw["code"]: _row(raw) for raw in _rows("xid")}
+    return {raw["code"]: _row(raw) for raw in toml.table("xid")}
 
 
 @cache
 def sxids() -> dict[int, Row]:
-    return {raw["code"]: _row(raw) for raw in _rows("sxid")}
+    return {raw["code"]: _row(raw) for raw in toml.table("sxid")}
 
 
 @cache
 def sub_codes() -> tuple[SubCode, ...]:
-    return tuple(SubCode(**raw) for raw in _rows("nvlink5"))
+    return tuple(SubCode(**raw) for raw in toml.table("nvlink5"))
 
 
 @cache
 def registers() -> tuple[Bits, ...]:
-    return tuple(Bits(**{**raw, "bits": tuple(raw["bits"])}) for raw in _rows("nvlink4"))
+    return tuple(Bits(**{**raw, "bits": tuple(raw["bits"])}) for raw in toml.table("nvlink4"))
 
 
 @cache
 def kernel_rows() -> tuple[dict[str, str], ...]:
     """Lines without a number: id, priority, title, suggest, reference, mark, pattern, example."""
-    return tuple(_rows("gpu_kernel"))
+    return tuple(toml.table("gpu_kernel"))
 
 
 def row(code: int) -> Row | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpslurm import toml
 from hpslurm.finding import Finding
 from hpslurm.node import gpu_kernel, gpu_recovery, xid, xid_decode, xid_table
 from hpslurm.node.xid import BEFORE, JOB, OTHER, Facts, judge
@@ -477,7 +477,7 @@ def test_harmless_lines_are_found_by_no_table(text: str) -> None:
 
 @pytest.mark.parametrize("table", ["xid", "sxid", "nvlink4", "nvlink5", "gpu_kernel"])
 def test_tables_are_sorted_have_no_doubles_and_write_patterns_literally(table: str) -> None:
-    rows = xid_table._rows(table)
+    rows = toml.table(table)
     order = {
         "nvlink5": lambda row: (row["code"], row["unit"], row["v1_value"], row["v2_value"], row["status"]),
         "nvlink4": lambda row: (row["register"], row["kind"]),
@@ -485,7 +485,7 @@ def test_tables_are_sorted_have_no_doubles_and_write_patterns_literally(table: s
     }.get(table, lambda row: row["code"])
     assert sorted(rows, key=order) == rows
     assert len(rows) == len({order(row) for row in rows})
-    text = (Path(xid_table.FOLDER) / f"{table}.toml").read_text()
+    text = toml.text(f"{table}.toml")
     assert [] == [one for one in text.splitlines() if one.startswith("pattern") and not one.startswith("pattern = '")]
     assert [] == [shape.pattern for shape in SHAPES[:1] if shape.search(text)]
 
