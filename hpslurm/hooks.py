@@ -61,6 +61,7 @@ EPILOG = (*PROLOG, "node.dstate")
 HEALTH = (*EPILOG, "node.version_pairs")
 # A step's device cgroup hides what is not its own, and only a step has the user's environment.
 STEP = (*HEALTH, "job.nccl_env", "job.rendezvous")
+COUNTERS = ("efa_counters", "gpu_counters")
 HOOKS = {"prolog": PROLOG, "epilog": EPILOG, "health": HEALTH}
 
 LIMIT = 5.0  # seconds, the script's own default
@@ -126,9 +127,10 @@ def hook(name: str, words: list[str], env: Mapping[str, str]) -> str:
     host.locks = f"{results_folder}/locks"
 
     writer = _writer(results_folder, node, name, env)
-    _keep(writer, records.run_line(policy, env, name))
-    results = []
-    for result in look(HOOKS[name], host, policy):
+    run = records.run_line(policy, env, name)
+    _keep(writer, run)
+    results: list[Result] = []
+    for result in _all_results(name, host, policy, results, results_folder, run):
         results.append(result)
         for line in records.result_lines(result, node):
             _keep(writer, line)
@@ -142,6 +144,52 @@ def hook(name: str, words: list[str], env: Mapping[str, str]) -> str:
     if writer.part:
         _finish(writer, policy, results_folder, min(COPY, limit - (time.monotonic() - began) - 0.2))
     return DRAIN if gated else OK
+
+
+def _all_results(
+    name: str, host: Host, policy: Policy, so_far: list[Result], results: str, run: Mapping[str, object]
+) -> Iterator[Result]:
+    yield from look(HOOKS[name], host, policy)
+    if name == "epilog":
+        yield from grown(policy, so_far, results, run)
+
+
+def grown(policy: Policy, after: list[Result], results: str, run: Mapping[str, object]) -> Iterator[Result]:
+    """What counters gained during the job: the epilog's minus those of the prolog of the same job,
+    restart and boot. Without such a record that is unknown, not nothing."""
+    counted = {one.probe: one.facts for one in after if one.probe in COUNTERS and one.facts}
+    if not counted:
+        return
+    before, why = _before(results, run)
+    for name, facts in counted.items():
+        result = f"{name}_grown"
+        if why or name not in before:
+            yield Result(result, probe.UNKNOWN, why or f"the prolog's record has no {name}")
+            continue
+        try:
+            from hpslurm import replay
+
+            module = import_module(f"hpslurm.node.{name}")
+            old, new = replay.rebuild(module.Facts, before[name]), replay.rebuild(module.Facts, facts)
+            found = tuple(policy.mute(one) for one in module.changed(old, new, policy))
+            note = module.not_known(old, new)
+            outcome = probe.FAIL if found else probe.UNKNOWN if note else probe.PASS
+            yield Result(result, outcome, note, findings=found)
+        except Exception as error:
+            yield Result(result, probe.UNKNOWN, probe.reason(error))
+
+
+def _before(results: str, run: Mapping[str, object]) -> tuple[dict[str, object], str]:
+    """Facts by probe of this job's prolog on this node, or why there are none to compare with."""
+    path = f"{results}/jobs/{run['job']}/{run['node']}.prolog.jsonl"
+    try:
+        record = records.read(path, str(run["node"]), "prolog")
+    except (OSError, ValueError) as error:
+        return {}, f"nothing to compare with: {probe.reason(error)}"
+    for what in ("job", "restart", "boot"):
+        if record.run.get(what) != run[what]:
+            return {}, f"nothing to compare with: the prolog's record is of another {what}"
+    return {one.probe: one.facts for one in record.results if one.facts}, ""
 
 
 class _NoWriter:

@@ -195,3 +195,44 @@ def test_the_prolog_leaves_a_line_for_the_jobs_output_and_takes_it_away_again(tm
     saved.write(str(machine))
     run(tmp_path)
     assert not line.exists()
+
+
+def count(machine: Path, counter: str, value: int) -> None:
+    for path in machine.glob(f"sys/class/infiniband/*/ports/1/hw_counters/{counter}"):
+        path.write_text(f"{value}\n")
+
+
+def grown_result(tmp_path: Path) -> dict[str, object]:
+    return next(line for line in record(tmp_path, "epilog") if line.get("probe") == "efa_counters_grown")
+
+
+def test_the_epilog_finds_what_counters_gained_during_the_job(tmp_path: Path, machine: Path) -> None:
+    count(machine, "rdma_read_wr_err", 5)
+    run(tmp_path)
+    count(machine, "rdma_read_wr_err", 9)
+    run(tmp_path, name="epilog")
+    assert "fail" == grown_result(tmp_path)["outcome"]
+    assert "efa-errors" in [line["id"] for line in record(tmp_path, "epilog") if line["type"] == "finding"]
+
+
+def test_old_errors_are_no_finding_of_this_job(tmp_path: Path, machine: Path) -> None:
+    count(machine, "rdma_read_wr_err", 5)
+    run(tmp_path)
+    run(tmp_path, name="epilog")
+    assert "pass" == grown_result(tmp_path)["outcome"]
+
+
+def test_without_this_starts_prolog_the_gain_is_unknown(tmp_path: Path, machine: Path) -> None:
+    run(tmp_path, name="epilog")
+    assert ("unknown", True) == (grown_result(tmp_path)["outcome"], "does not exist" in str(grown_result(tmp_path)))
+    run(tmp_path, SLURM_JOB_RESTART_COUNT="0")
+    run(tmp_path, name="epilog", SLURM_JOB_RESTART_COUNT="1")
+    assert ("unknown", True) == (grown_result(tmp_path)["outcome"], "another restart" in str(grown_result(tmp_path)))
+
+
+def test_counters_that_were_reset_are_unknown(tmp_path: Path, machine: Path) -> None:
+    count(machine, "rdma_read_wr_err", 5)
+    run(tmp_path)
+    count(machine, "rdma_read_wr_err", 0)
+    run(tmp_path, name="epilog")
+    assert "unknown" == grown_result(tmp_path)["outcome"]

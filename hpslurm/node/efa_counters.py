@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hpslurm.finding import LOOK, P1, Evidence, Finding, Rule, Suggestion
+from hpslurm.job import counters
 from hpslurm.node import efa
 from hpslurm.policy import Policy
 from hpslurm.probe import Skip, Unknown
@@ -74,6 +75,12 @@ def grown(before: Facts, after: Facts) -> dict[str, dict[str, int]]:
         if old is not None:
             found[name] = {one: now - old[one] for one, now in counts.items() if one in old and now >= old[one]}
     return found
+
+
+def not_known(before: Facts, after: Facts) -> str:
+    """Why ``changed`` could not judge all, for the note of the result; empty where it could."""
+    lost = counters.unknown(before.devices, after.devices)
+    return f"counters were reset, or not read both times: {' '.join(lost)}" if lost else ""
 
 
 def changed(before: Facts, after: Facts, policy: Policy) -> Iterator[Finding]:
