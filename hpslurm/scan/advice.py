@@ -63,6 +63,7 @@ _DERIVED = {
     "fi-info-bare": "fi_info ended with the code for no data: no EFA device is visible here",
     "fi-info-other": "fi_info lists other providers and no EFA",
     "sinfo-reason": "The reason that somebody gave for this node speaks of a failure",
+    "job-state": "Slurm says that the job ended so, and nothing else was found",
     "df-full": "This file system is full",
     "ulimit-low": "The locked-memory limit is small",
     "ib-port-down": "A port is down",

@@ -11,8 +11,10 @@ import os
 import re
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from hpslurm.finding import NOISE, Event
+from hpslurm.scan import lines
 from hpslurm.scan.collect import Collector
 from hpslurm.sources import userfile
 from hpslurm.text import clean
@@ -153,6 +155,14 @@ def look(job: Job, *, limit: int = userfile.LIMIT, seconds: float = SECONDS, fas
             notes += _scan(collector, path, taken, deadline)
     events = sorted(collector.result(), key=lambda event: (event.role == NOISE, -event.weight))
     return Found(tuple(events[:KEPT]), tuple(notes), tuple(files))
+
+
+def epilog(env: Mapping[str, str], *, seconds: float = SECONDS) -> tuple[list[dict[str, Any]], list[str]]:
+    """(event lines for the record, notes). Empty on every node but the job's first."""
+    if not reads_here(env):
+        return [], []
+    found = look(job_of_env(env), seconds=seconds)
+    return [lines.event_line(event) for event in found.events], list(found.notes)
 
 
 def _scan(collector: Collector, path: str, taken: userfile.Taken, deadline: float) -> list[str]:

@@ -253,7 +253,8 @@ def _cancelled_or_hung(case: _Case, chosen: Event, roots: list[Event], symptoms:
     others += [
         event for event in symptoms if event.cause in ("collective_timeout_unknown", "peer_exit") and event.weight >= 24
     ]
-    earlier = [event for event in others if case.before(event, chosen) is True]
+    # Slurm's word for how the job ended comes last, whatever its clock says.
+    earlier = [event for event in others if chosen.pattern == "job-state" or case.before(event, chosen) is True]
     if earlier:
         return max(earlier, key=lambda event: (event.role == ROOT, event.weight))
     return chosen

@@ -81,6 +81,21 @@ def test_the_environment_of_an_epilog_is_enough():
     assert ["/w/t-7.out"] == paths(job_of_env(env))
 
 
+def test_an_epilog_records_events_on_the_first_node_only(tmp_path: Path):
+    (tmp_path / "slurm-7.out").write_text(OOM + "\n")
+    env = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_UID": str(ME[0]),
+        "SLURM_JOB_GID": str(ME[1]),
+        "SLURM_JOB_WORK_DIR": str(tmp_path),
+        "SLURM_NODELIST": "n[1-2]",
+        "SLURMD_NODENAME": "n1",
+    }
+    lines, notes = joblog.epilog(env, seconds=20)
+    assert (["gpu_oom"], []) == ([line["cause"] for line in lines if line["role"] == "root"], notes)
+    assert ([], []) == joblog.epilog({**env, "SLURMD_NODENAME": "n2"})
+
+
 OOM = "[rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB."
 
 
@@ -137,7 +152,6 @@ def test_the_way_of_an_epilog_imports_nothing_heavy():
         "datetime",
         "subprocess",
         "pickle",
-        "json",
         "gzip",
     }
     assert set() == heavy & set(loaded)

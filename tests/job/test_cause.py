@@ -1,0 +1,75 @@
+"""One cause for a job, from its output, its nodes' records and Slurm's own word."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from hpslurm.finding import P0, Rule
+from hpslurm.job.cause import of_job
+from hpslurm.records import Record
+from hpslurm.scan import lines
+from hpslurm.sources.slurm import SlurmJob
+from tests.scan.cases import events_of
+
+WATCHDOG = (
+    b"[rank0]:[E1 00:00:00.1 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=8, OpType=ALLREDUCE, "  # noqa: E501
+    b"NumelIn=1024, NumelOut=1024, Timeout(ms)=600000) ran for 600012 milliseconds before timing out.\n"
+)
+XID = Rule("xid-79", P0, "GPU off the bus", "debugging-guide.md § 7", "gpu_fell_off_bus")
+
+
+def job(folder: Path, **how: Any) -> SlurmJob:
+    given = {
+        "id": 7,
+        "name": "train",
+        "user": "u",
+        "uid": os.geteuid(),
+        "gid": os.getegid(),
+        "state": "FAILED",
+        "work_dir": str(folder),
+    }
+    return SlurmJob(**{**given, **how})  # type: ignore[arg-type]
+
+
+def epilog(node: str, events: list[Any]) -> Record:
+    return Record(node, "epilog", {}, (), tuple(lines.event_line(event) for event in events))
+
+
+def test_a_nodes_finding_explains_the_watchdogs_of_the_output(tmp_path: Path):
+    (tmp_path / "slurm-7.out").write_bytes(WATCHDOG)
+    finding = XID.found("GPU 0000:9b:00 fell off the bus", subject="ip-10-1-0-9")
+    diagnosis, _ = of_job(job(tmp_path), [], [finding])
+    assert diagnosis is not None
+    assert ("gpu_fell_off_bus", "ip-10-1-0-9") == (diagnosis.cause, diagnosis.culprit.host)
+
+
+def test_events_of_an_epilog_are_enough_when_the_output_is_gone(tmp_path: Path):
+    events = events_of(
+        b"[rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.\n", "/gone/slurm-7.out"
+    )
+    diagnosis, notes = of_job(job(tmp_path), [epilog("n1", events)])
+    assert diagnosis is not None
+    assert ("gpu_oom", 2) == (diagnosis.cause, diagnosis.culprit.rank)
+    assert "slurm-7.out" in notes[0]
+
+
+def test_a_time_limit_after_a_hang_is_a_hang(tmp_path: Path):
+    (tmp_path / "slurm-7.out").write_bytes(WATCHDOG)
+    hung, _ = of_job(job(tmp_path, state="TIMEOUT"), [])
+    (tmp_path / "slurm-7.out").write_bytes(b"step 1 loss 2.0\n")
+    limit, _ = of_job(job(tmp_path, state="TIMEOUT"), [])
+    assert ("collective_timeout_unknown", "job_cancelled") == (hung and hung.cause, limit and limit.cause)
+
+
+def test_slurms_word_for_lost_memory_is_a_cause(tmp_path: Path):
+    (tmp_path / "slurm-7.out").write_bytes(b"step 1 loss 2.0\n")
+    diagnosis, _ = of_job(job(tmp_path, state="OUT_OF_MEMORY"), [])
+    assert diagnosis is not None
+    assert "host_oom" == diagnosis.cause
+
+
+def test_a_job_that_ended_well_has_no_cause(tmp_path: Path):
+    (tmp_path / "slurm-7.out").write_bytes(b"step 1 loss 2.0\n")
+    assert (None, []) == of_job(job(tmp_path, state="COMPLETED", exit_code=0), [])
