@@ -58,7 +58,13 @@ def look(path: str, lines: Lines, whole: bool) -> Iterator[Event]:
     yield from _identity(path, labelled)
     if "nccl-tests" in kinds or _ROW.search(text):
         yield from nccl_tests(path, lines)
-    if "nvidia-smi" in kinds or "Uncorr. ECC" in text or "Remapped" in text or "remapped_rows" in text:
+    if (
+        "nvidia-smi" in kinds
+        or "Uncorr. ECC" in text
+        or "ECC Errors" in text
+        or "Remapped" in text
+        or "remapped_rows" in text
+    ):
         yield from nvidia_smi(path, lines)
     if "sinfo" in kinds:
         yield from sinfo(path, lines)
