@@ -137,6 +137,8 @@ def hook(name: str, words: list[str], env: Mapping[str, str]) -> str:
         if result.outcome == probe.UNKNOWN:
             say(f"{result.probe} not checked: {result.note}")
     host.end_all()
+    if name == "epilog" and policy.read_output:
+        _read_output(writer, env, limit - (time.monotonic() - began) - COPY - 0.5)
     gated = _gated(name, results, policy, results_folder, node)
     if name == "prolog":
         _tell(writer, node, env, results)
@@ -152,6 +154,23 @@ def _all_results(
     yield from look(HOOKS[name], host, policy)
     if name == "epilog":
         yield from grown(policy, so_far, results, run)
+
+
+def _read_output(writer: records.Writer | _NoWriter, env: Mapping[str, str], seconds: float) -> None:
+    """On the job's first node: what its output tells, as events into the record."""
+    if not env.get("SLURM_JOB_ID") or seconds <= 0:
+        return
+    try:
+        from hpslurm.scan import joblog
+
+        events, notes = joblog.epilog(env, seconds=min(joblog.SECONDS, seconds))
+    except Exception as error:
+        say(f"the job's output was not scanned: {probe.reason(error)}")
+        return
+    for line in events:
+        _keep(writer, line)
+    for note in notes:
+        say(f"the job's output: {note}")
 
 
 def grown(policy: Policy, after: list[Result], results: str, run: Mapping[str, object]) -> Iterator[Result]:

@@ -72,6 +72,7 @@ class Policy:
     # One peer asks three times, five seconds apart, before it believes that a device is missing.
     efa_boot_grace: float = 60.0  # seconds after boot in which an EFA device may still be coming
 
+    read_output: bool = True  # the epilog of the job's first node reads the job's output, with the user's rights
     partitions: tuple[str, ...] = ()  # hooks look only at these; empty: at all
     gate: tuple[str, ...] = ()  # rule ids for which the prolog may say drain; empty: none
     gate_per_hour: int = 4  # nodes, counted in results_shared; 0: no cap
@@ -172,6 +173,8 @@ def _fitting(value: Any, wanted: Any) -> tuple[Any, str]:
     if isinstance(wanted, tuple):
         good = isinstance(value, list) and all(isinstance(item, str) for item in value)
         return (tuple(value) if good else None), "a list of strings"
+    if isinstance(wanted, bool):
+        return (value if isinstance(value, bool) else None), "true or false"
     if isinstance(wanted, str):
         return (value if isinstance(value, str) else None), "a string"
     number = isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0

@@ -10,10 +10,12 @@ from collections.abc import Iterable
 import click
 
 from hpslurm import policy, records, render
+from hpslurm.cli import scan
 from hpslurm.finding import PRIORITIES, Finding
-from hpslurm.job import report
+from hpslurm.job import cause, report
 from hpslurm.policy import Policy
 from hpslurm.probe import FAIL, PASS, UNKNOWN, Result, reason, worst
+from hpslurm.scan import lines as scan_lines
 from hpslurm.sources import slurm
 from hpslurm.sources.host import Host
 from hpslurm.sources.slurm import SlurmJob
@@ -40,6 +42,12 @@ ACTIVE = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUE
     help="Exit 3 from this priority upwards.",
 )
 @click.option("--strict", is_flag=True, help="Exit 3 also when something could not be checked.")
+@click.option(
+    "--output",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, resolve_path=True),
+    help="The job's output, where Slurm no longer knows it; may be repeated.",
+)
 @click.option("--results", metavar="FOLDER", help="Where records are (default: as the policy says).")
 @click.option("--policy", "policy_path", default=policy.PATH, show_default=True, help="Thresholds and mutes.")
 @click.option("--root", default="/", hidden=True)
@@ -49,13 +57,15 @@ def command(
     as_json: bool,
     fail_on: str,
     strict: bool,
+    output: tuple[str, ...],
     results: str | None,
     policy_path: str,
     root: str,
 ) -> int:
-    """Say how a job ended, and what its nodes recorded before and after it.
+    """Say how a job ended, why, and what its nodes recorded before and after it.
 
-    Run it where the shared results folder is mounted: on the controller, as root or as the job's user.
+    Reads the job's own output with its user's rights, and joins it with the records of all nodes. Run it where
+    the shared results folder and the output are mounted: on the controller, as root or as the job's user.
 
     \b
     Examples:
@@ -90,13 +100,28 @@ def command(
     outcome += [Result("records", UNKNOWN, f"{one.what}: {render.fold_nodes(one.nodes)}") for one in seen.unseen]
     outcome += [Result("records", UNKNOWN, trouble) for trouble in troubles]
     outcome += [Result("slurm", UNKNOWN, why)] if why else []
+    why_it_ended = None
+    if over and (output or not well(job)):
+        why_it_ended = cause.find(job, output, found, [one for one in named if not one.muted])
+        outcome += [Result("job_output", UNKNOWN, note) for note in why_it_ended.notes]
     if as_json:
-        for line in records.lines(rules, {**os.environ, "SLURM_JOB_ID": job_id}, "report", outcome):
-            click.echo(records.encode(line))
+        print_lines(rules, job_id, outcome, why_it_ended)
     else:
-        click.echo("\n".join(text(job, job_id, seen, named, troubles, why)))
+        click.echo("\n".join(text(job, job_id, seen, named, troubles, why, why_it_ended)))
     sys.stdout.flush()
     return 3 if worst(outcome, fail_on, strict) else 0
+
+
+def well(job: SlurmJob | None) -> bool:
+    return job is not None and job.state == "COMPLETED" and not job.exit_code and not job.derived_code
+
+
+def print_lines(rules: Policy, job_id: str, outcome: list[Result], why: cause.Cause | None) -> None:
+    *before, end = records.lines(rules, {**os.environ, "SLURM_JOB_ID": job_id}, "report", outcome)
+    events = [scan_lines.event_line(one) for one in scan_lines.worth_keeping(why.events)] if why else []
+    diagnosis = [scan_lines.diagnosis_line(why.diagnosis)] if why else []
+    for line in [*before, *events, *diagnosis, end]:
+        click.echo(records.encode(line))
 
 
 def read(rules: Policy, results: str | None, job: str) -> tuple[list[records.Record], list[str]]:
@@ -159,21 +184,28 @@ def headline(job: SlurmJob | None, job_id: str) -> str:
 
 
 def text(
-    job: SlurmJob | None, job_id: str, seen: report.View, named: list[Finding], troubles: list[str], why: str
+    job: SlurmJob | None,
+    job_id: str,
+    seen: report.View,
+    named: list[Finding],
+    troubles: list[str],
+    why: str,
+    ended: cause.Cause | None,
 ) -> list[str]:
     """The report as people see it: one line for a job that went well and left nothing."""
     folded = render.fold(named)
     not_checked = [render.NotChecked(probe, note, (node,)) for probe, note, node in seen.not_checked]
     head = headline(job, job_id)
-    well = job is not None and job.state == "COMPLETED" and not job.exit_code
-    if well and not folded and not not_checked and not troubles and not why:
+    if well(job) and not folded and not not_checked and not troubles and not why and ended is None:
         return [f"{head}; {_recorded(seen, job)}"]
     lines = [head]
+    if ended:
+        lines += scan.text(ended.diagnosis)
     lines += [line for one in folded for line in render.finding_lines(one)]
     lines += render.not_checked_lines(not_checked)
     lines += [f"{render.label('WARN')} {one.what}: {render.fold_nodes(one.nodes)}" for one in seen.unseen]
     lines += [f"{render.label('WARN')} {clean(trouble)}" for trouble in (*troubles, *filter(None, [why]))]
-    unknown = len(not_checked) + len(seen.unseen) + len(troubles) + bool(why)
+    unknown = len(not_checked) + len(seen.unseen) + len(troubles) + bool(why) + len(ended.notes if ended else ())
     return [*lines, render.summary(folded, unknown, seen.passed)]
 
 

@@ -1,74 +1,48 @@
-"""One cause for a job: its output, what its nodes recorded, and how Slurm says it ended, reasoned over once.
+"""One answer for one job: its own output and its nodes' records, reasoned over together.
 
-The report on the controller calls this. Diagnoses of single nodes are never merged: the events of all are.
+Diagnoses of single nodes are never merged: the events of all are put together and judged
+once. What a node showed before the job began is no proof of what ended it, and weighs less.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from hpslurm.finding import ROOT, SYMPTOM, Diagnosis, Event, Finding
+from hpslurm.finding import P2, Diagnosis, Event, Finding
+from hpslurm.job.report import BEFORE_THE_JOB
 from hpslurm.records import Record
 from hpslurm.scan import joblog, lines
-from hpslurm.scan.collect import Collector
-from hpslurm.scan.reason import HEALTHY, UNDETERMINED, reason
+from hpslurm.scan.reason import reason
 from hpslurm.sources.slurm import SlurmJob
-from hpslurm.text import clean
+from hpslurm.values import dataclass, replace
 
-LIMIT = 256 << 20  # bytes of each file that root reads with the user's rights; the user itself reads all
-SECONDS = 60.0  # for that
-ENDED_WELL = ("COMPLETED",)
-
-# How Slurm says that a job ended -> (cause, weight, role). A state that any failure may have says nothing.
-STATES = {
-    "OUT_OF_MEMORY": ("host_oom", 84, ROOT),
-    "NODE_FAIL": ("node_fail", 84, ROOT),
-    "TIMEOUT": ("job_cancelled", 40, ROOT),
-    "DEADLINE": ("job_cancelled", 40, ROOT),
-    "PREEMPTED": ("job_cancelled", 56, ROOT),
-    "CANCELLED": ("job_cancelled", 22, SYMPTOM),
-}
+MOST = 64 << 20  # bytes of the job's output, head and tail; the epilog takes 8 MiB
+SECONDS = 20.0
 
 
-def of_job(
-    job: SlurmJob | None, records: Iterable[Record], findings: Iterable[Finding] = ()
-) -> tuple[Diagnosis | None, list[str]]:
-    """(the diagnosis, notes on what could not be read). None for a job that ended well and shows nothing."""
-    events = [event for record in records for line in record.events if (event := lines.event_of(line)) is not None]
-    notes: list[str] = []
-    if job is not None:
-        events += _state(job)
-        read, trouble = output(job)
-        files = {event.file for event in read}
-        events = [event for event in events if event.file not in files] + read  # the epilog saw the same files in part
-        notes += trouble
-    diagnosis = reason(events, findings, notes)
-    well = job is not None and job.state in ENDED_WELL and not job.exit_code
-    if well and (diagnosis.cause in (HEALTHY, UNDETERMINED) or diagnosis.confidence == "low"):
-        return None, notes
-    return diagnosis, notes
+@dataclass(frozen=True)
+class Cause:
+    """``notes`` say which part of the job's output could not be read."""
+
+    diagnosis: Diagnosis
+    events: tuple[Event, ...]
+    notes: tuple[str, ...]
 
 
-def output(job: SlurmJob) -> tuple[list[Event], list[str]]:
-    """Events of the job's output files, read with the rights of the job's user."""
-    wanted = _job(job)
-    if os.geteuid() == 0 and job.uid != 0:
-        if job.gid is None:
-            return [], ["the job's group is not known, so its output is not read"]
-        found = joblog.look(wanted, limit=LIMIT, seconds=SECONDS, fast=True)
-        return list(found.events), list(found.notes)
-    collector = Collector()
-    for path in joblog.paths(wanted):
-        if "%" in path:
-            collector.unread.append(f"{clean(path, 200)}: the name holds a sign that Slurm did not resolve")
-        else:
-            collector.add(path)
-    return collector.result(), collector.unread
+def find(job: SlurmJob | None, output: Sequence[str], records: Iterable[Record], findings: Sequence[Finding]) -> Cause:
+    """``output`` are files named by hand; without them Slurm says where the output is, while it remembers."""
+    read = _output(job, output)
+    kept = [event for record in records for line in record.events if (event := lines.event_of(line))]
+    seen = {event.file for event in read.events}
+    events = [*read.events, *(event for event in kept if event.file not in seen)]  # the epilog read the same files
+    diagnosis = reason(events, [_weighed(one) for one in findings], read.notes)
+    return Cause(diagnosis, tuple(events), read.notes)
 
 
-def _job(job: SlurmJob) -> joblog.Job:
-    return joblog.Job(
+def _output(job: SlurmJob | None, output: Sequence[str]) -> joblog.Found:
+    if job is None:
+        return joblog.Found(notes=("Slurm has forgotten the job, and with it where its output is: name it (--output)",))
+    about = joblog.Job(
         str(job.id),
         job.user,
         job.uid,
@@ -78,16 +52,21 @@ def _job(job: SlurmJob) -> joblog.Job:
         job.stdout or "",
         job.stderr or "",
         str(job.array_job or ""),
-        str(job.array_task if job.array_task is not None else ""),
+        str(job.array_task) if job.array_task is not None else "",
         job.batch_host or joblog.first_node(job.nodes),
     )
+    if output:
+        found = [joblog.look(replace(about, stdout=path, stderr=""), limit=MOST, seconds=SECONDS) for path in output]
+        return joblog.Found(
+            tuple(event for one in found for event in one.events),
+            tuple(note for one in found for note in one.notes),
+            tuple(file for one in found for file in one.files),
+        )
+    if job.stdout is None and job.source == "sacct":
+        return joblog.Found(notes=("the accounting does not keep where the output is: name it (--output)",))
+    return joblog.look(about, limit=MOST, seconds=SECONDS)
 
 
-def _state(job: SlurmJob) -> list[Event]:
-    word = job.state.split()[0].split("+")[0] if job.state else ""
-    if word not in STATES:
-        return []
-    cause, weight, role = STATES[word]
-    text = f"Slurm: {clean(job.state, 60)}" + (f", reason {clean(job.reason, 60)}" if job.reason else "")
-    when = float(job.end_time) if job.end_time else None
-    return [Event("job-state", role, f"job {job.id}", 0, text, when, cause=cause, weight=weight)]
+def _weighed(finding: Finding) -> Finding:
+    before = any(one.text == BEFORE_THE_JOB for one in finding.evidence)
+    return replace(finding, rule=replace(finding.rule, priority=P2)) if before else finding

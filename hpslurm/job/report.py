@@ -13,6 +13,7 @@ from hpslurm.probe import PASS, UNKNOWN
 from hpslurm.records import Record
 from hpslurm.values import dataclass, replace
 
+BEFORE_THE_JOB = "seen by the prolog already, so it was there before the job"
 PROLOG, EPILOG = "prolog", "epilog"
 
 
@@ -68,7 +69,7 @@ def _dated(finding: Finding, before: Record | None, after: Record | None) -> Fin
     elif before is None or not before.complete:
         when = "seen by the epilog; the prolog left no whole record"
     elif any(one.rule.id == finding.rule.id for one in before.findings):
-        when = "seen by the prolog already, so it was there before the job"
+        when = BEFORE_THE_JOB
     else:
         when = "seen by the epilog only, so it came during the job"
     return replace(finding, evidence=(*finding.evidence, Evidence("records", when)))
