@@ -170,7 +170,10 @@ class _File:
         for event in kinds.look(self.path, lines, not self.tail):
             event = replace(event, rank=event.rank if event.rank is not None else self.rank, text=clean(event.text))
             speaker = (event.rank, event.host, event.gpu)
-            self.owner.keep((event.pattern, self.path, speaker if event.role == ROOT else event.pid), event)
+            self.owner.keep(
+                (event.pattern, self.path, speaker if event.role == ROOT else (event.pid, event.host, event.facts)),
+                event,
+            )
         if self.rank is not None:
             self.owner.keep(("file", self.path), Event("file", NOISE, self.path, 1, "", rank=self.rank))
 

@@ -122,8 +122,33 @@ def _identity(path: str, lines: Lines) -> Iterator[Event]:
                             local_rank=mark.local_rank, facts=(("world", match[2]),))  # fmt: skip
         elif match := _WORLD.search(line):
             world = max(world, int(match[1]))
+    yield from _traits(path, lines)
     if world > 1:
         yield Event("world", NOISE, path, 1, "", facts=(("world", str(world)),))
+
+
+# What every host of a job must have alike: name -> expression.
+TRAITS = (
+    ("nccl", re.compile(r"NCCL version (\d+\.\d+\.\d+)")),
+    ("plugin", re.compile(r"Initializing aws-ofi-nccl (\S+)")),
+    ("libfabric", re.compile(r"NET/OFI Using Libfabric version (\S+)")),
+    ("nics", re.compile(r"\(found (\d+) nics\)")),
+    ("network", re.compile(r"Using network (\w[\w ]*)")),
+)
+
+
+def _traits(path: str, lines: Lines) -> Iterator[Event]:
+    """Versions, devices and network of each host, as NCCL's set-up lines tell them."""
+    known: set[tuple[str, str, str]] = set()
+    for number, line in lines:
+        if "NCCL" not in line:
+            continue
+        for name, expression in TRAITS:
+            if match := expression.search(line):
+                host = prefix.read(line).host
+                if host and (name, match[1], host) not in known and len(known) < 512:
+                    known.add((name, match[1], host))
+                    yield Event("trait", NOISE, path, number, line.strip()[:300], host=host, facts=((name, match[1]),))
 
 
 # --------------------------------------------------------------------------- nccl-tests

@@ -271,6 +271,7 @@ def _derived(case: _Case) -> list[Event]:
     found += _finished_barrier(watched)
     found += _busy(case, watched)
     found += _flight(case)
+    found += _differences(case)
     return found
 
 
@@ -330,6 +331,36 @@ def _busy(case: _Case, watched: list[Event]) -> list[Event]:
                 rank = busy.rank if busy.rank is not None else 0  # rank 0 saves and logs by convention
                 return [replace(busy, pattern="busy-timeout", role=ROOT, cause="slow_rank_work", weight=52, rank=rank)]
     return []
+
+
+# trait -> (cause, weight): a host that differs from the others in it
+DIFFERENT = {
+    "nccl": ("nccl_version_mismatch", 64),
+    "network": ("efa_not_used", 58),
+    "nics": ("efa_not_used", 54),
+    "plugin": ("efa_version", 46),
+    "libfabric": ("efa_version", 46),
+}
+
+
+def _differences(case: _Case) -> list[Event]:
+    """Hosts of one job that are not alike; evidence only where something went wrong."""
+    if not case.roots and not case.symptoms:
+        return []
+    found = []
+    for name, (cause, weight) in DIFFERENT.items():
+        hosts: dict[str, dict[str, Event]] = defaultdict(dict)
+        for event in case.all:
+            if event.pattern == "trait" and event.fact(name):
+                hosts[event.fact(name)].setdefault(event.host, event)
+        if len(hosts) != 2:  # more values than two: each host has several, as with several communicators
+            continue
+        (_, few), (_, many) = sorted(hosts.items(), key=lambda item: (len(item[1]), item[0]))
+        if set(few) & set(many):
+            continue
+        host, event = min(few.items())
+        found.append(replace(event, pattern=f"host-{name}", role=ROOT, cause=cause, weight=weight, host=host))
+    return found
 
 
 def _flight(case: _Case) -> list[Event]:
