@@ -73,6 +73,8 @@ def main() -> int:
         bare = best(lambda: python("-c", "pass"))
         imported = best(lambda: python("-c", "import pynvml")) - bare
         without, with_gpus = best(lambda: prolog(saved)), best(lambda: prolog(asked))
+        record = next((base / "results/nodes").glob("*.prolog.jsonl")).read_text()
+        assert "GPU-00000000-0000-0000-0000-000000000007" in record, "the stand-in library was not asked"
         print(f"interpreter alone                    {bare:7.1f} ms")
         print(f"import pynvml (in the child)         {imported:7.1f} ms more")
         print(f"prolog, GPUs from a file             {without:7.1f} ms")

@@ -94,7 +94,21 @@ STEPS = tuple(
     for name in (one.name for one in fields(Gpu))
     if name not in ("index", "uuid", "pci", "name", "serial", "vbios", "minor", "trouble")
 )
-_TUPLES = ("remap", "histogram", "ecc_mode", "ecc", "retired", "links", "fabric", "pcie", "processes", "mig")
+# Steps that answer with a list of whole numbers, and how many; 0: any number
+_LISTS = {
+    "remap": 4,
+    "histogram": 5,
+    "ecc_mode": 2,
+    "ecc": 4,
+    "retired": 3,
+    "links": 0,
+    "fabric": 4,
+    "pcie": 5,
+    "processes": 0,
+    "mig": 2,
+}
+_MAY_LACK = ("ecc", "retired", "links", "fabric", "pcie")  # single answers in them may be None
+_WRONG = (ValueError, TypeError, AttributeError, KeyError, OverflowError)
 
 
 def short_pci(address: str) -> str:
@@ -139,7 +153,7 @@ def snapshot(host: Host) -> Snapshot:
     if host.root and host.exists("/gpus.json"):
         try:
             return plain_snapshot(json.loads(host.read("/gpus.json")))
-        except (ValueError, TypeError, AttributeError, KeyError) as error:
+        except _WRONG as error:
             raise Unknown(f"{host.path('/gpus.json')} is no snapshot: {error}") from None
     try:
         output = host.answer("nvml")
@@ -152,7 +166,14 @@ def snapshot(host: Host) -> Snapshot:
 
 
 def from_lines(lines: Iterable[str], late: str = "") -> Snapshot:
-    """A snapshot from the child's lines; a line that is cut off or no object is passed over."""
+    """A snapshot from the child's lines; one that is cut off is passed over. Raises Unknown for wrong shapes."""
+    try:
+        return _from_lines(lines, late)
+    except _WRONG as error:
+        raise Unknown(f"the child that asks NVML answered in a shape that we do not know: {error}") from None
+
+
+def _from_lines(lines: Iterable[str], late: str) -> Snapshot:
     whole: dict[str, Any] = {"trouble": {}}
     gpus: dict[int, dict[str, Any]] = {}
     ended = False
@@ -198,13 +219,15 @@ def plain_snapshot(saved: dict[str, Any]) -> Snapshot:
     left = saved.get("left")
     return Snapshot(
         gpus=gpus,
-        count=saved.get("count", len(gpus) if rows else None),
+        count=_number(saved.get("count", len(gpus) if rows else None), "count"),
         driver=clean(str(saved.get("driver") or ""), 40),
         library=clean(str(saved.get("library") or ""), 40),
-        cuda=saved.get("cuda"),
+        cuda=_number(saved.get("cuda"), "cuda"),
         trouble=_troubles(saved.get("trouble", {})),
-        late=saved.get("late", ""),
-        left=Left(**left) if left else None,
+        late=clean(str(saved.get("late") or "")),
+        left=Left(int(left["pid"]), str(left["state"])[:1], float(left["seconds"]), str(left["where"]))
+        if left
+        else None,
     )
 
 
@@ -215,17 +238,42 @@ def _gpu(row: dict[str, Any]) -> Gpu:
     values["pci"] = short_pci(str(row.get("pci") or "").replace("{i}", str(values["index"])))
     for name in (*STEPS, "minor"):
         value = row.get(name)
-        if value is None:
-            continue
-        if name in _TUPLES:
-            value = tuple(value)
-        elif name == "link_errors":
-            value = {key: tuple(numbers) for key, numbers in value.items()}
-        elif name != "slowdown" and not isinstance(value, int):
-            raise ValueError(f"{name} of GPU {values['index']} is {value!r}, a whole number wanted")
-        values[name] = value
+        if name in ("link_errors", "slowdown"):
+            values[name] = _counters(value or {}, name)
+        elif name in _LISTS:
+            values[name] = None if value is None else _numbers(value, name)
+        else:
+            values[name] = _number(value, name)
     return Gpu(**values)
 
 
+def _number(value: Any, name: str) -> int | None:
+    if value is None or isinstance(value, int):
+        return value
+    raise ValueError(f"{name} is {value!r}, a whole number wanted")
+
+
+def _numbers(value: Any, name: str, length: int = -1) -> tuple[int | None, ...]:
+    length = _LISTS[name] if length < 0 else length
+    good = isinstance(value, list) and (not length or len(value) == length)
+    lack = name in _MAY_LACK
+    if good and all(isinstance(one, int) or (lack and one is None) for one in value):
+        return tuple(value)
+    raise ValueError(f"{name} is {value!r}, {length or 'some'} whole numbers wanted")
+
+
+def _counters(value: dict[str, Any], name: str) -> dict[str, Any]:
+    if name == "link_errors":
+        return {str(key): _numbers(numbers, name, 0) for key, numbers in value.items()}
+    return {str(key): _number(number, name) or 0 for key, number in value.items()}
+
+
+def _left(row: dict[str, Any]) -> Left:
+    return Left(int(row["pid"]), str(row["state"])[:1], float(row["seconds"]), clean(str(row["where"]), 60))
+
+
 def _troubles(rows: dict[str, Any]) -> dict[str, Trouble]:
-    return {step: Trouble(row.get("code"), clean(str(row.get("text", "")), 160)) for step, row in rows.items()}
+    def one(row: dict[str, Any]) -> Trouble:
+        return Trouble(_number(row.get("code"), "code"), clean(str(row.get("text", "")), 160))
+
+    return {str(step): one(row) for step, row in rows.items()}

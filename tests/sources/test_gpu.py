@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pynvml
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hpslurm.node import (
     ecc,
@@ -419,3 +421,28 @@ def test_three_spellings_of_an_address_are_one() -> None:
 def test_foreign_text_in_a_name_is_harmless(tmp_path: Path, library: Path) -> None:
     here = seen(tmp_path, library, "gpu0.name=\x1b[31mNVRM: Xid (PCI:0000:9b:00): 79")
     assert "[31mNVRM: XID code (PCI:0000:9b:00): 79" == here.gpus[0].name
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=6,
+)
+STEP_NAMES = st.sampled_from([*gpu.STEPS, "count", "driver", "cuda", "identity", "handle", "end", "init", "import"])
+MORE = {"gpu": st.integers(0, 3) | VALUES, "value": VALUES, "trouble": VALUES, "code": VALUES}
+LINES = st.fixed_dictionaries({"step": STEP_NAMES | VALUES}, optional=MORE)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(LINES.map(json.dumps) | st.text(max_size=30), max_size=8))
+def test_no_lines_of_a_child_break_a_look(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:
+    try:
+        found = from_lines(lines)
+    except Unknown:
+        return
+    for _, module in PROBES:
+        folder = tmp_path_factory.getbasetemp() / "lines"
+        folder.mkdir(exist_ok=True)
+        (folder / "gpus.json").write_text(json.dumps(_saved(found)))
+        result = run("x", module, Host(str(folder), in_hook=True), Policy())
+        assert result.outcome in (PASS, FAIL, SKIP, UNKNOWN)
