@@ -485,6 +485,8 @@ def _gdr(hit: Hit, match: re.Match[str], look: Look) -> bool:
 def _acs(hit: Hit, match: re.Match[str], look: Look) -> bool:
     if re.search(r"P2P is disabled between|failed to peer|peer access is not|peer mapping", match[0]):
         hit.weight = 62
+    elif "HINT" in hit.line:  # NCCL's advice beside an error
+        hit.weight = 60
     return not re.search(r"ACS (?:is )?(?:disabled|off)\b", hit.line)
 
 

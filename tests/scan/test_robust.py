@@ -182,3 +182,27 @@ def test_collector_counts_files_and_bytes():
     collector = Collector()
     collector.stream(io.BytesIO(OOM), "a")
     assert (1, len(OOM)) == (collector.files, collector.bytes)
+
+
+# Set-up lines that NCCL and its plugin print on machines where nothing is wrong.
+SETUP = """\
+Could not open XML topology file /var/run/nvidia-topologyd/virtualTopology.xml : No such file or directory
+Detected mixed local Net device counts across ranks (min 15, max 16). Ignoring due to NCCL_IGNORE_NET_MISMATCH.
+NET/Plugin: Failed to find ncclNetPlugin_v10 symbol.
+NET/IB : No device found.
+Failed to open libibverbs.so[.1]
+NVLS multicast support is not available on dev 0
+DMA-BUF is available on GPU device 0
+P2P plugin v10 IBext
+Call to connect returned Connection refused, retrying
+NET/OFI Need to force simple protocol: FI_OPT_EFA_SENDRECV_IN_ORDER_ALIGNED_128_BYTES not supported
+RAS client listening socket at ::1<28028>
+NCCL_DEBUG_SUBSYS set by environment to INIT,NET,ENV
+Setting affinity for GPU 0 to ffff,ffffffff
+comm 0x55 rank 0 nranks 16 cudaDev 0 busId 53000 - Destroy COMPLETE
+"""
+
+
+@pytest.mark.parametrize("line", SETUP.splitlines())
+def test_a_set_up_line_of_nccl_accuses_nobody(line: str):
+    assert "healthy" == diagnose(f"ip-10-1-0-7:1:2 [0] NCCL INFO {line}\n".encode()).cause
