@@ -254,6 +254,15 @@ def measured_ratio(rows: Iterable[Row]) -> tuple[float, float] | None:
     return ratio, 0.002 + unit / best.algbw * (1 + ratio)
 
 
+def collective_of(table: Table) -> str:
+    """The name of the test; up to 2.16 the table has none, and only all_reduce shows in its numbers."""
+    found = measured_ratio(table.rows)
+    ranks = max((device.rank for device in table.devices), default=0) + 1
+    if table.collective or found is None or ranks < 3:
+        return table.collective
+    return "all_reduce" if found[0] > 1 + found[1] else ""
+
+
 def ranks_from(collective: str, ratio: float, slack: float) -> int | None:
     """The number of ranks that gives this ratio; None for one that cannot be told any more."""
     whole = 2.0 if collective == "all_reduce" else 1.0
@@ -286,10 +295,10 @@ def _ranks(facts: Facts, table: Table) -> _Ranks:
     if found is None or wanted is None:
         return _Ranks(meant, listed, hosts, None, True)
     ratio, slack = found
-    should = factor(table.collective, wanted)
+    should = factor(collective_of(table), wanted)
     if should is None:
         return _Ranks(meant, listed, hosts, None, True)
-    return _Ranks(meant, listed, hosts, ranks_from(table.collective, ratio, slack), abs(should - ratio) <= slack)
+    return _Ranks(meant, listed, hosts, ranks_from(collective_of(table), ratio, slack), abs(should - ratio) <= slack)
 
 
 # findings
@@ -385,6 +394,15 @@ def _stopped(facts: Facts, table: Table | None) -> Iterator[Finding]:
             f"{table.missing} of {wanted} sizes have no readable row, though it came to its end",
             evidence=[Evidence(output.source, "NCCL lines in the same stream may have cut them: use NCCL_DEBUG_FILE")],
         )
+    elif table.ended_as and table.ended_as != table.test:
+        yield INCOMPLETE.found(
+            f"it began as {table.test} and ended as {table.ended_as}: two runs, or lines are missing"
+        )
+    elif not table.rows or table.asked is None or table.bounds is None or table.average is None:
+        gone = (
+            "its rows" if not table.rows else "the line of its parameters" if table.asked is None else "its last lines"
+        )
+        yield INCOMPLETE.found(f"the table came to its end, but {gone} cannot be read: keep the whole output")
     elif facts.status not in (None, 0, 6, 7) or (facts.status in (6, 7) and not _explained(table)):
         yield ERROR.found(
             f"the table is complete, but the launcher ended with {facts.status}", evidence=_launcher(output)
@@ -584,9 +602,9 @@ def _sizes(
             yield Size(row.size, low, NOT_COMPARED)
             continue
         gpus = ranks // nodes
-        roof = ceiling(facts.instance, nodes, gpus, table.collective)
+        roof = ceiling(facts.instance, nodes, gpus, collective_of(table))
         own = facts.own.get(row.size)
-        known = expected(facts.instance, nodes, gpus, table.collective, row.size)
+        known = expected(facts.instance, nodes, gpus, collective_of(table), row.size)
         if own is not None:
             # a site whose own runs scatter by more than the rule allows would be warned of every run
             warn = min(policy.bandwidth_warn_below * own.median, own.median - 4 * own.spread)
@@ -665,7 +683,7 @@ def _no_floor(
     name = facts.instance or "an unknown instance type"
     roof = bare[-1].ceiling
     top = f"; below the ceiling of {roof:.1f}, which is all that can be said" if roof else ""
-    what = f"{table.collective or 'this test'} of {size_name(bare[0].size)} to {size_name(bare[-1].size)}"
+    what = f"{collective_of(table) or 'this test'} of {size_name(bare[0].size)} to {size_name(bare[-1].size)}"
     yield NO_FLOOR.found(
         f"no source for a floor: {what} on {nodes or '?'} nodes, {ranks or '?'} ranks of {name}; "
         f"{bare[-1].busbw:.1f} GB/s at the largest{top}",
@@ -773,6 +791,6 @@ def shape(facts: Facts) -> tuple[str, int, int, str] | None:
     table = facts.output.tables[-1]
     about = _ranks(facts, table)
     nodes, ranks = facts.nodes or about.hosts, about.meant or about.listed
-    if not nodes or not ranks or not (table.collective or table.rows):
+    if not nodes or not ranks or not (collective_of(table) or table.rows):
         return None
-    return table.collective or "all_reduce", nodes, ranks, table.nccl or facts.output.log.version
+    return collective_of(table) or "all_reduce", nodes, ranks, table.nccl or facts.output.log.version

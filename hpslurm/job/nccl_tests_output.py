@@ -122,6 +122,7 @@ class Table:
     average: float | None = None
     average_ok: bool | None = None
     concluded: bool = False
+    ended_as: str = ""
     reduced: int | None = None  # bytes
     errors: list[str] = field(default_factory=list)
     first_line: int = 0
@@ -141,8 +142,9 @@ class Table:
 
     @property
     def complete(self) -> bool:
-        """A footer came, and a row for each size that was asked for."""
-        return self.average is not None and self.bounds is not None and not self.missing
+        """Head and footer came, and a row for each size that was asked for."""
+        footer = self.average is not None and self.bounds is not None
+        return footer and self.asked is not None and bool(self.rows) and not self.missing
 
     @property
     def missing(self) -> int:
@@ -387,6 +389,7 @@ class _Stream:
             table.average_ok = None if match.group(2) is None else match.group(2) == "OK"
         elif (match := _DONE.match(text)) is not None:
             table.concluded = True
+            table.ended_as = match.group(1)
             table.test = table.test or match.group(1)
         elif (match := _REDUCED.match(text)) is not None:
             table.reduced = int(match.group(1))
