@@ -137,7 +137,7 @@ def hook(name: str, words: list[str], env: Mapping[str, str]) -> str:
         if result.outcome == probe.UNKNOWN:
             say(f"{result.probe} not checked: {result.note}")
     host.end_all()
-    if name == "epilog" and policy.read_output:
+    if name == "epilog" and policy.scan_job_output:
         _read_output(writer, env, limit - (time.monotonic() - began) - COPY - 0.5)
     gated = _gated(name, results, policy, results_folder, node)
     if name == "prolog":

@@ -72,7 +72,6 @@ class Policy:
     # One peer asks three times, five seconds apart, before it believes that a device is missing.
     efa_boot_grace: float = 60.0  # seconds after boot in which an EFA device may still be coming
 
-    read_output: bool = True  # the epilog of the job's first node reads the job's output, with the user's rights
     partitions: tuple[str, ...] = ()  # hooks look only at these; empty: at all
     gate: tuple[str, ...] = ()  # rule ids for which the prolog may say drain; empty: none
     gate_per_hour: int = 4  # nodes, counted in results_shared; 0: no cap

@@ -6,18 +6,31 @@ once. What a node showed before the job began is no proof of what ended it, and 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 
-from hpslurm.finding import P2, Diagnosis, Event, Finding
+from hpslurm.finding import P2, ROOT, SYMPTOM, Diagnosis, Event, Finding
 from hpslurm.job.report import BEFORE_THE_JOB
 from hpslurm.records import Record
 from hpslurm.scan import joblog, lines
+from hpslurm.scan.collect import Collector
 from hpslurm.scan.reason import reason
 from hpslurm.sources.slurm import SlurmJob
+from hpslurm.text import clean
 from hpslurm.values import dataclass, replace
 
-MOST = 64 << 20  # bytes of the job's output, head and tail; the epilog takes 8 MiB
-SECONDS = 20.0
+# What root reads of a user's file, with that user's rights, head and tail; the user itself reads all.
+MOST = 256 << 20  # bytes
+SECONDS = 60.0
+# How Slurm says that a job ended -> (cause, weight, role). A state that any failure may have says nothing.
+STATES = {
+    "OUT_OF_MEMORY": ("host_oom", 84, ROOT),
+    "NODE_FAIL": ("node_fail", 84, ROOT),
+    "TIMEOUT": ("job_cancelled", 40, ROOT),
+    "DEADLINE": ("job_cancelled", 40, ROOT),
+    "PREEMPTED": ("job_cancelled", 56, ROOT),
+    "CANCELLED": ("job_cancelled", 22, SYMPTOM),
+}
 
 
 @dataclass(frozen=True)
@@ -35,6 +48,7 @@ def find(job: SlurmJob | None, output: Sequence[str], records: Iterable[Record],
     kept = [event for record in records for line in record.events if (event := lines.event_of(line))]
     seen = {event.file for event in read.events}
     events = [*read.events, *(event for event in kept if event.file not in seen)]  # the epilog read the same files
+    events += _state(job) if job else []
     diagnosis = reason(events, [_weighed(one) for one in findings], read.notes)
     return Cause(diagnosis, tuple(events), read.notes)
 
@@ -55,16 +69,37 @@ def _output(job: SlurmJob | None, output: Sequence[str]) -> joblog.Found:
         str(job.array_task) if job.array_task is not None else "",
         job.batch_host or joblog.first_node(job.nodes),
     )
-    if output:
-        found = [joblog.look(replace(about, stdout=path, stderr=""), limit=MOST, seconds=SECONDS) for path in output]
-        return joblog.Found(
-            tuple(event for one in found for event in one.events),
-            tuple(note for one in found for note in one.notes),
-            tuple(file for one in found for file in one.files),
-        )
-    if job.stdout is None and job.source == "sacct":
+    if job.stdout is None and job.source == "sacct" and not output:
         return joblog.Found(notes=("the accounting does not keep where the output is: name it (--output)",))
-    return joblog.look(about, limit=MOST, seconds=SECONDS)
+    asked = [replace(about, stdout=path, stderr="") for path in output] or [about]
+    found = [_read(one) for one in asked]
+    return joblog.Found(
+        tuple(event for one in found for event in one.events),
+        tuple(note for one in found for note in one.notes),
+        tuple(file for one in found for file in one.files),
+    )
+
+
+def _read(about: joblog.Job) -> joblog.Found:
+    if os.geteuid() == 0 and about.uid != 0:
+        return joblog.look(about, limit=MOST, seconds=SECONDS, fast=True)
+    collector = Collector()
+    for path in joblog.paths(about):
+        if "%" in path:
+            collector.unread.append(f"{clean(path, 200)}: the name holds a sign that Slurm did not resolve")
+        else:
+            collector.add(path)
+    return joblog.Found(tuple(collector.result()), tuple(collector.unread))
+
+
+def _state(job: SlurmJob) -> list[Event]:
+    word = job.state.split()[0].split("+")[0] if job.state else ""
+    if word not in STATES:
+        return []
+    cause, weight, role = STATES[word]
+    text = f"Slurm: {clean(job.state, 60)}" + (f", reason {clean(job.reason, 60)}" if job.reason else "")
+    when = float(job.end_time) if job.end_time else None
+    return [Event("job-state", role, f"job {job.id}", 0, text, when, cause=cause, weight=weight)]
 
 
 def _weighed(finding: Finding) -> Finding:

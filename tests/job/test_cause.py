@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from hpslurm.finding import P0, Rule
-from hpslurm.job.cause import of_job
+from hpslurm.finding import P0, Evidence, Rule
+from hpslurm.job.cause import find
+from hpslurm.job.report import BEFORE_THE_JOB
 from hpslurm.records import Record
 from hpslurm.scan import lines
 from hpslurm.sources.slurm import SlurmJob
@@ -40,8 +41,7 @@ def epilog(node: str, events: list[Any]) -> Record:
 def test_a_nodes_finding_explains_the_watchdogs_of_the_output(tmp_path: Path):
     (tmp_path / "slurm-7.out").write_bytes(WATCHDOG)
     finding = XID.found("GPU 0000:9b:00 fell off the bus", subject="ip-10-1-0-9")
-    diagnosis, _ = of_job(job(tmp_path), [], [finding])
-    assert diagnosis is not None
+    diagnosis = find(job(tmp_path), (), [], [finding]).diagnosis
     assert ("gpu_fell_off_bus", "ip-10-1-0-9") == (diagnosis.cause, diagnosis.culprit.host)
 
 
@@ -49,27 +49,38 @@ def test_events_of_an_epilog_are_enough_when_the_output_is_gone(tmp_path: Path):
     events = events_of(
         b"[rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.\n", "/gone/slurm-7.out"
     )
-    diagnosis, notes = of_job(job(tmp_path), [epilog("n1", events)])
-    assert diagnosis is not None
+    found = find(job(tmp_path), (), [epilog("n1", events)], [])
+    diagnosis = found.diagnosis
     assert ("gpu_oom", 2) == (diagnosis.cause, diagnosis.culprit.rank)
-    assert "slurm-7.out" in notes[0]
+    assert "slurm-7.out" in found.notes[0]
 
 
 def test_a_time_limit_after_a_hang_is_a_hang(tmp_path: Path):
     (tmp_path / "slurm-7.out").write_bytes(WATCHDOG)
-    hung, _ = of_job(job(tmp_path, state="TIMEOUT"), [])
+    hung = find(job(tmp_path, state="TIMEOUT"), (), [], []).diagnosis
     (tmp_path / "slurm-7.out").write_bytes(b"step 1 loss 2.0\n")
-    limit, _ = of_job(job(tmp_path, state="TIMEOUT"), [])
+    limit = find(job(tmp_path, state="TIMEOUT"), (), [], []).diagnosis
     assert ("collective_timeout_unknown", "job_cancelled") == (hung and hung.cause, limit and limit.cause)
 
 
 def test_slurms_word_for_lost_memory_is_a_cause(tmp_path: Path):
     (tmp_path / "slurm-7.out").write_bytes(b"step 1 loss 2.0\n")
-    diagnosis, _ = of_job(job(tmp_path, state="OUT_OF_MEMORY"), [])
-    assert diagnosis is not None
+    diagnosis = find(job(tmp_path, state="OUT_OF_MEMORY"), (), [], []).diagnosis
     assert "host_oom" == diagnosis.cause
 
 
-def test_a_job_that_ended_well_has_no_cause(tmp_path: Path):
-    (tmp_path / "slurm-7.out").write_bytes(b"step 1 loss 2.0\n")
-    assert (None, []) == of_job(job(tmp_path, state="COMPLETED", exit_code=0), [])
+def test_what_a_node_showed_before_the_job_loses_against_the_output(tmp_path: Path):
+    (tmp_path / "slurm-7.out").write_bytes(
+        b"[rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB.\n"
+    )
+    new = XID.found("GPU 0000:9b:00 fell off the bus", subject="n1")
+    old = XID.found("GPU off the bus", subject="n1", evidence=[Evidence("records", BEFORE_THE_JOB)])
+    assert "gpu_fell_off_bus" == find(job(tmp_path), (), [], [new]).diagnosis.cause
+    assert "gpu_oom" == find(job(tmp_path), (), [], [old]).diagnosis.cause
+
+
+def test_output_that_is_named_by_hand_is_read_when_slurm_does_not_know_it(tmp_path: Path):
+    (tmp_path / "moved.log").write_bytes(WATCHDOG)
+    known = job(tmp_path, source="sacct")
+    assert "--output" in find(known, (), [], []).notes[0]
+    assert "collective_timeout_unknown" == find(known, [str(tmp_path / "moved.log")], [], []).diagnosis.cause

@@ -79,7 +79,7 @@ def test_the_json_has_one_diagnosis(lab: Lab) -> None:
 
 def test_one_policy_line_keeps_the_epilog_away_from_the_output(lab: Lab) -> None:
     policy = Path(lab.path("policy.toml"))
-    policy.write_text(policy.read_text() + "read_output = false\n")
+    policy.write_text(policy.read_text() + "scan_job_output = false\n")
     job = run_job(lab, f"echo '{OOM}'\nexit 1")
     assert [] == events(lab, "n1", job)
 
