@@ -524,10 +524,13 @@ class Host:
                 return
 
     def end_all(self) -> None:
-        """End every program that nobody collected."""
-        for child in self._children.values():
-            if isinstance(child, _Child):
-                self._end(child)
+        """End every program that nobody collected; one that can die is gone afterwards."""
+        running = [child for child in self._children.values() if isinstance(child, _Child)]
+        for child in running:
+            self._end(child)
+        until = time.monotonic() + KILL_GRACE
+        while any(not child.ended() for child in running) and time.monotonic() < until:
+            time.sleep(0.005)
 
 
 def _take(child: _Child, fd: int) -> None:

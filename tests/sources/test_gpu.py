@@ -362,7 +362,7 @@ def test_while_one_asks_a_second_is_not_started_and_the_first_is_named(tmp_path:
     try:
         with pytest.raises(Busy, match=r"another nvml still runs .*process [0-9]+ in state [SRD]") as busy:
             host(0.4).answer("nvml")
-        assert busy.value.left and busy.value.left.pid == first._children[("nvml",)].pid
+        assert busy.value.left and first._children[("nvml",)].pid == busy.value.left.pid
         assert "still runs" in gpu.snapshot(host(0.4)).late
     finally:
         first.end_all()
