@@ -51,7 +51,7 @@ class _Chain:
 
 
 def _tool(host: Host) -> str:
-    legacy = (host.word(LEGACY) or "").split()
+    legacy = [name for name in (host.word(LEGACY) or "").split("\n") if name]
     if strange := [name for name in legacy if name not in TABLES]:
         raise Unknown(f"{LEGACY} names {clean(strange[0], 40)!r}, which is no table")
     if "filter" in legacy:

@@ -140,7 +140,7 @@ def test_memory_stays_bounded_however_large_the_log():
     code = (
         "import io, re; from hpslurm.scan.collect import Collector\n"
         "class Endless(io.RawIOBase):\n"
-        "    left = 300 << 20\n"
+        "    left = 80 << 20\n"
         "    line = b'step 1 | loss 2.0 | 10231 tok/s and some more words to make it as long as usual lines are\\n'\n"
         "    def readinto(self, into):\n"
         "        count = min(len(into), self.left); self.left -= count\n"
