@@ -68,6 +68,7 @@ LIMIT = 5.0  # seconds, the script's own default
 RESERVE = 1.5  # seconds of the limit kept for the records, the gate's cap and the copy
 COPY = 1.0  # seconds for the copy to the shared folder; when it hangs, every job pays this
 HOUR = 3600.0
+HEALTH_LOCK = 9  # the descriptor by which healthcheck.d/hpslurm.sh gives us its lock
 _OPTIONS = ("root", "results", "policy", "limit")
 
 
@@ -320,12 +321,22 @@ def _cost(began: float) -> dict[str, object]:
     return {"seconds": round(time.monotonic() - began, 4), "peak_kib": peak}
 
 
+def _keep_lock() -> None:
+    """Ours alone: a program of ours that is stuck has a lock of its own, and is a result, not the end of all looks."""
+    try:
+        os.set_inheritable(HEALTH_LOCK, False)
+    except OSError:  # started by hand, without the script
+        pass
+
+
 def main(words: list[str]) -> None:
     """Print the one word that the script reads, whatever happens, and end at once."""
     word = OK
     try:
         if not words or words[0] not in HOOKS:
             raise ValueError(f"usage: hpslurm.hooks {'|'.join(HOOKS)} [--root, --results, --policy, --limit VALUE]")
+        if words[0] == "health":
+            _keep_lock()
         word = hook(words[0], words[1:], os.environ)
     except BaseException as error:
         say(f"{words[0] if words else ''} broken, job goes on: {type(error).__name__}: {error}")

@@ -283,6 +283,8 @@ def in_child(work: Callable[[], int], seconds: float, locks: str, name: str) -> 
             null = os.open(os.devnull, os.O_RDWR)
             os.dup2(null, 0)
             os.dup2(null, 1)  # whoever reads the hook's verdict must not wait for this child
+            os.closerange(3, lock)  # nor whoever waits for a lock that the hook was given
+            os.closerange(lock + 1, 256)
             code = work()
         except BaseException as error:
             print(f"hpslurm: {name}: {clean(str(error))}", file=sys.stderr, flush=True)

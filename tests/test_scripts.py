@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import subprocess
@@ -12,8 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_hosts import build
+
 REPO = Path(__file__).parent.parent
 SCRIPTS = sorted([*REPO.glob("prolog.d/*"), *REPO.glob("epilog.d/*"), *REPO.glob("healthcheck.d/*")])
+PROLOG = REPO / "prolog.d/hpslurm.sh"
+EPILOG = REPO / "epilog.d/hpslurm.sh"
+HEALTH = REPO / "healthcheck.d/hpslurm.sh"
 ENV = {"SLURM_JOB_ID": "77", "SLURM_JOB_GID": str(os.getgid()), "SLURMD_NODENAME": "n1"}
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -23,8 +29,10 @@ def run(tmp_path: Path) -> Iterator[Run]:
     """Run a copy of a script with its assignments changed, in a process group as Slurm does."""
     groups = []
 
-    def run_script(script: Path, **values: str) -> subprocess.CompletedProcess[str]:
-        text = script.read_text()
+    def run_script(script: Path, off: Path | None = None, **values: str) -> subprocess.CompletedProcess[str]:
+        text = script.read_text().replace("-e /run/hpslurm.off ]", f"-e {off or tmp_path / 'off'} ]")
+        if script == HEALTH:
+            values = {"LOCK": str(tmp_path / "lock"), **values}
         for name, value in {"LOG": str(tmp_path / "log"), "LIMIT": "2", **values}.items():
             text, count = re.subn(rf"^{name}=.*$", lambda _, to=f"{name}={value}": to, text, flags=re.M)
             assert count == 1
@@ -77,7 +85,7 @@ class TestEveryScript:
         began = time.monotonic()
         assert 0 == run(script, PYTHON=python, LIMIT="1").returncode
         assert time.monotonic() - began < 10
-        assert "no answer within 1 s, job goes on" in (tmp_path / "log").read_text()
+        assert "gave no answer within 1 s" in (tmp_path / "log").read_text()
 
     def test_a_crash_is_no_trouble(self, run: Run, tmp_path: Path, script: Path) -> None:
         assert 0 == run(script, PYTHON=stand_in(tmp_path, "kill -SEGV $$")).returncode
@@ -109,9 +117,11 @@ class TestEveryScript:
         hook = re.sub(r"\.d$|check\.d$", "", script.parent.name)
         assert (tmp_path / f"results/nodes/n1.{hook}.jsonl").read_text().count('"type":"end"') == 1
 
-
-PROLOG = REPO / "prolog.d/hpslurm.sh"
-EPILOG = REPO / "epilog.d/hpslurm.sh"
+    def test_the_kill_switch_ends_it_before_python_starts(self, run: Run, tmp_path: Path, script: Path) -> None:
+        python = stand_in(tmp_path, f"touch {tmp_path}/looked; echo drain")
+        (tmp_path / "switch").touch()
+        assert 0 == run(script, off=tmp_path / "switch", PYTHON=python).returncode
+        assert not (tmp_path / "looked").exists()
 
 
 def test_the_prolog_says_drain_only_for_exactly_that_word(run: Run, tmp_path: Path) -> None:
@@ -130,8 +140,46 @@ def test_the_epilog_never_fails(run: Run, tmp_path: Path) -> None:
     assert 0 == run(EPILOG, PYTHON=stand_in(tmp_path, "echo drain")).returncode
 
 
-def test_the_kill_switch_is_the_first_thing_that_is_looked_at() -> None:
-    for script in SCRIPTS:
-        body = [line for line in script.read_text().splitlines() if line and not line.startswith("#")]
-        after = [line for line in body if not re.match(r"[A-Z]+=", line)]
-        assert "[ -e /run/hpslurm.off ] && exit 0" == after[0]
+class TestHealth:
+    def test_it_never_fails(self, run: Run, tmp_path: Path) -> None:
+        assert 0 == run(HEALTH, PYTHON=stand_in(tmp_path, "echo drain; exit 1"), NEXT="(/bin/false)").returncode
+
+    def test_the_sites_own_check_runs_after_ours_with_its_words(self, run: Run, tmp_path: Path) -> None:
+        python = stand_in(tmp_path, f"echo ours >>{tmp_path}/order; echo ok")
+        run(HEALTH, PYTHON=python, NEXT=f"(/bin/sh -c 'echo \"$0\" >>{tmp_path}/order' 'site own')")
+        assert "ours\nsite own\n" == (tmp_path / "order").read_text()
+
+    def test_the_kill_switch_does_not_stop_the_sites_own_check(self, run: Run, tmp_path: Path) -> None:
+        (tmp_path / "switch").touch()
+        run(HEALTH, off=tmp_path / "switch", NEXT=f"(/usr/bin/touch {tmp_path}/site)")
+        assert (tmp_path / "site").exists()
+
+    def test_where_the_one_before_still_looks_there_is_no_second_look(self, run: Run, tmp_path: Path) -> None:
+        python = stand_in(tmp_path, f"echo look >>{tmp_path}/looks; sleep 60")
+        with open(tmp_path / "lock", "a") as before:
+            fcntl.flock(before, fcntl.LOCK_EX)
+            assert 0 == run(HEALTH, PYTHON=python, NEXT=f"(/usr/bin/touch {tmp_path}/site)").returncode
+        assert not (tmp_path / "looks").exists()
+        assert "left out: the one before still runs" in (tmp_path / "log").read_text()
+        assert (tmp_path / "site").exists()  # ours is no reason to leave the site's out
+
+    def test_a_python_that_cannot_be_ended_keeps_the_lock(self, run: Run, tmp_path: Path) -> None:
+        # stands in for one stuck in the kernel: it is out of reach, and has the descriptor
+        python = stand_in(tmp_path, f"echo look >>{tmp_path}/looks; exec setsid -f sleep 2 >/dev/null 2>&1")
+        assert [0, 0] == [run(HEALTH, PYTHON=python).returncode for _ in range(2)]
+        assert "look\n" == (tmp_path / "looks").read_text()
+
+    def test_the_real_hook_leaves_the_lock_to_no_program_that_it_starts(self, run: Run, tmp_path: Path) -> None:
+        root = tmp_path / "root"
+        build("p5-healthy", root)
+        fi_info = root / "opt/amazon/efa/bin/fi_info"
+        fi_info.parent.mkdir(parents=True, exist_ok=True)
+        fi_info.write_text(f"#!/bin/sh\nls -l /proc/self/fd >{tmp_path}/open\n")
+        fi_info.chmod(0o755)
+        run(HEALTH, PYTHON=sys.executable, LIMIT="20", ARGS=f"(--root {root} --results {tmp_path}/results)")
+        assert str(tmp_path / "lock") not in (tmp_path / "open").read_text()
+
+    def test_without_a_place_for_the_lock_it_still_looks(self, run: Run, tmp_path: Path) -> None:
+        python = stand_in(tmp_path, f"touch {tmp_path}/looked; echo ok")
+        assert 0 == run(HEALTH, PYTHON=python, LOCK="/nonexistent/lock").returncode
+        assert (tmp_path / "looked").exists()

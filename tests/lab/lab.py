@@ -444,6 +444,7 @@ class Lab:
         settings = {
             "PYTHON": sys.executable,
             "LOG": self.path("log", "hooks.log"),
+            "LOCK": f'"{self.folder}/run/health.$SLURMD_NODENAME.lock"',
             "ARGS": f'(--root "{self.folder}/hosts/$SLURMD_NODENAME" --results "{self.folder}/results/$SLURMD_NODENAME"'
             f' --policy "{self.folder}/policy.toml")',
             **self.settings,
@@ -656,7 +657,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     up.add_argument("--gpus", type=int, default=0, help="fake GPUs of each node")
     up.add_argument("--efa", action="append", default=[], metavar="NODE=COUNT", help="EFA devices that came up")
     up.add_argument("--memlock", action="append", default=[], metavar="NODE=BYTES", help="slurmd's limit there")
-    up.add_argument("--hooks", default="", metavar="prolog,epilog", help="install these hook scripts of the project")
+    up.add_argument(
+        "--hooks", default="", metavar="prolog,epilog,...", help="install these hook scripts of the project"
+    )
     up.add_argument("--shared", action="store_true", help="hooks copy their records to a shared folder")
     down = commands.add_parser("down", help="stop it and remove its folder")
     status = commands.add_parser("status", help="what runs, and the states of the nodes")
