@@ -32,6 +32,8 @@ class Site:
     except_limits: tuple[str, ...]  # PropagateResourceLimitsExcept
     configless: bool
     hyperpod: bool
+    task_prolog: str = ""  # the line in force, or empty
+    health: str = ""  # HealthCheckProgram in force, or empty
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ def site(config: Mapping[str, Sequence[str]], conf: str, hyperpod: bool) -> Site
         words("propagateresourcelimitsexcept"),
         "enable_configless" in words("slurmctldparameters"),
         hyperpod,
+        *(" ".join(words(key)) for key in ("taskprolog", "healthcheckprogram")),
     )
 
 
@@ -118,6 +121,7 @@ def steps(here: Site) -> list[Step]:
         found.append(_join_folders(here, folder))
     if add:
         found.append(_configure(here, add, remove))
+    found += [*_told(here, folder), *_health(here, folder)]
     found += [
         Step(
             "Records that the controller can read",
@@ -160,16 +164,60 @@ def _theirs(here: Site) -> dict[str, list[str]]:
     return {name: [path for path in paths if not ours(path)] for name, paths in here.hooks.items()}
 
 
-def _scripts(here: Site, folder: str, relative: bool) -> Step:
+def _copy(sub: str, folder: str) -> tuple[str, str]:
     share = f'$({VENV}/bin/python -c "import hpslurm, os; print(os.path.dirname(hpslurm.__file__))")/share'
-    copies = tuple(
-        line
-        for sub in OUR_FOLDERS.values()
-        for line in (
-            f"sudo install -d -m 755 {folder}/{sub}",
-            f'sudo install -m 755 "{share}/{sub}/{SCRIPT}" {folder}/{sub}/{SCRIPT}',
-        )
+    return (
+        f"sudo install -d -m 755 {folder}/{sub}",
+        f'sudo install -m 755 "{share}/{sub}/{SCRIPT}" {folder}/{sub}/{SCRIPT}',
     )
+
+
+def _told(here: Site, folder: str) -> list[Step]:
+    """A job that starts on a sick node is told. Slurm takes one TaskProlog, and ships none."""
+    if SCRIPT in here.task_prolog:
+        return []
+    script = f"{folder}/taskprolog.d/{SCRIPT}"
+    line = f"TaskProlog={script}"
+    if here.task_prolog:
+        line = f"# {here.task_prolog} is there already: add a line to it that runs  {script}"
+    return [
+        Step(
+            "Tell the user",
+            "optional: one line in the output of a job that starts on a node where the prolog found something that "
+            "blocks training. The script on every node first: a task ends where its TaskProlog is missing",
+            "every node, then slurm.conf on the controller",
+            (*_copy("taskprolog.d", folder), f"# add to {here.conf}:", line),
+        )
+    ]
+
+
+def _health(here: Site, folder: str) -> list[Step]:
+    """Slurm takes one HealthCheckProgram, so ours runs the site's."""
+    if SCRIPT in here.health:
+        return []
+    script = f"{folder}/healthcheck.d/{SCRIPT}"
+    lines = [*_copy("healthcheck.d", folder)]
+    if here.health:
+        lines.append(f"sudo sed -i 's|^NEXT=.*|NEXT=({here.health})|' {script}      # the site's own goes on")
+        lines.append(f"# in {here.conf} replace HealthCheckProgram={here.health} by this, and keep the other lines:")
+    else:
+        lines.append(f"# add to {here.conf}:")
+    lines.append(f"HealthCheckProgram={script}")
+    if not here.health:
+        lines += ["HealthCheckInterval=300", "HealthCheckNodeState=ANY,CYCLE"]
+    return [
+        Step(
+            "Look between jobs",
+            "optional: a fresh record of nodes that run one long job, or none. It drains nothing; slurm.conf.example "
+            "explains the lines",
+            "every node, then slurm.conf on the controller",
+            tuple(lines),
+        )
+    ]
+
+
+def _scripts(here: Site, folder: str, relative: bool) -> Step:
+    copies = tuple(line for sub in OUR_FOLDERS.values() for line in _copy(sub, folder))
     if relative:
         return Step(
             "The two scripts",

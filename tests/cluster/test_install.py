@@ -93,6 +93,36 @@ def test_every_node_has_the_script_before_slurm_conf_names_it() -> None:
     assert titles.index("The two scripts") < titles.index("slurm.conf") < titles.index("Take it into use")
 
 
+def told(one: Site, title: str) -> list[str]:
+    return [line for step in steps(one) if step.title == title for line in step.lines]
+
+
+def test_a_health_check_is_offered_with_its_lines() -> None:
+    lines = told(here(), "Look between jobs")
+    assert [
+        "HealthCheckProgram=/opt/slurm/etc/healthcheck.d/hpslurm.sh",
+        "HealthCheckInterval=300",
+        "HealthCheckNodeState=ANY,CYCLE",
+    ] == lines[-3:]
+
+
+def test_the_sites_own_health_check_is_chained_and_its_interval_kept() -> None:
+    lines = told(here(health="/usr/sbin/nhc"), "Look between jobs")
+    assert any("NEXT=(/usr/sbin/nhc)" in line for line in lines)
+    assert "HealthCheckProgram=/opt/slurm/etc/healthcheck.d/hpslurm.sh" == lines[-1]
+
+
+def test_what_runs_already_is_not_offered_again() -> None:
+    one = here(health="/etc/slurm/healthcheck.d/hpslurm.sh", task_prolog="/etc/slurm/taskprolog.d/hpslurm.sh")
+    assert [] == told(one, "Look between jobs") + told(one, "Tell the user")
+
+
+def test_a_sites_own_task_prolog_is_never_replaced() -> None:
+    lines = told(here(task_prolog="/etc/site/task.sh"), "Tell the user")
+    assert not any(line.startswith("TaskProlog=") for line in lines)
+    assert any("/etc/site/task.sh is there already" in line for line in lines)
+
+
 def test_the_snippet_adds_our_lines_once() -> None:
     lines = snippet(here(hyperpod=True))
     assert any("! grep -q hpslurm" in line for line in lines)
