@@ -259,7 +259,6 @@ def in_child(work: Callable[[], int], seconds: float, locks: str, name: str) -> 
     Never waits longer than ``seconds``, even for a child that cannot be killed.
     """
     import fcntl
-    import sys
 
     deadline = time.monotonic() + seconds
     try:
@@ -287,7 +286,7 @@ def in_child(work: Callable[[], int], seconds: float, locks: str, name: str) -> 
             os.closerange(lock + 1, 256)
             code = work()
         except BaseException as error:
-            print(f"hpslurm: {name}: {clean(str(error))}", file=sys.stderr, flush=True)
+            os.write(2, f"hpslurm: {name}: {clean(str(error))}\n".encode("utf-8", "replace"))
         os._exit(code)
     os.close(lock)
     while time.monotonic() < deadline:
@@ -354,9 +353,9 @@ def node_records(results: str) -> tuple[list[Record], list[str]]:
     return read_folder(f"{results}/nodes")
 
 
-def all_records(results: str) -> tuple[list[Record], list[str]]:
-    """Every record of every job and node that is kept; of a requeued job the last start only."""
-    found, troubles = node_records(results)
+def all_records(results: str, node: str = "") -> tuple[list[Record], list[str]]:
+    """Every record of every job that is kept, of all nodes or of one; of a requeued job the last start only."""
+    found, troubles = read_folder(f"{results}/nodes", node)
     try:
         jobs = sorted(name for name in os.listdir(f"{results}/jobs") if _JOB.fullmatch(name))
     except FileNotFoundError:
@@ -364,7 +363,7 @@ def all_records(results: str) -> tuple[list[Record], list[str]]:
     except OSError as error:
         jobs, troubles = [], [*troubles, f"{results}/jobs: {error.strerror}"]
     for job in jobs:
-        kept, trouble = job_records(results, job)
+        kept, trouble = read_folder(f"{results}/jobs/{job}", node)
         found += kept
         troubles += trouble
     # the newest record of a node is one of its job's, too
@@ -372,8 +371,8 @@ def all_records(results: str) -> tuple[list[Record], list[str]]:
     return list(unique.values()), troubles
 
 
-def read_folder(folder: str) -> tuple[list[Record], list[str]]:
-    """Every ``<node>.<hook>.jsonl`` of a folder, and what was refused or could not be read, in words."""
+def read_folder(folder: str, node: str = "") -> tuple[list[Record], list[str]]:
+    """Every ``<node>.<hook>.jsonl`` of a folder, or one node's, and what was refused or not readable, in words."""
     found, troubles = [], []
     try:
         names = sorted(os.listdir(folder))
@@ -384,7 +383,7 @@ def read_folder(folder: str) -> tuple[list[Record], list[str]]:
     whole = {name for name in names if name.endswith(".jsonl")}
     for name in names:
         shape = re.fullmatch(r"(.+)\.([a-z]+)\.jsonl(\.part)?", name)
-        if not shape or (shape[3] and name.removesuffix(".part") in whole):
+        if not shape or (node and shape[1] != node) or (shape[3] and name.removesuffix(".part") in whole):
             continue
         try:
             found.append(read(f"{folder}/{name}", shape[1], shape[2]))

@@ -10,7 +10,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hpslurm import probe, records
-from hpslurm.cluster import accounting, aws_half, controllers, hooks, join, matrix, queue, slurm_conf, slurm_nodes
+from hpslurm.cluster import (
+    accounting,
+    aws_half,
+    controllers,
+    gpu_again,
+    hooks,
+    join,
+    matrix,
+    queue,
+    slurm_conf,
+    slurm_nodes,
+)
 from hpslurm.finding import LOOK, P2, Finding, Rule, Suggestion
 from hpslurm.policy import Policy
 from hpslurm.probe import FAIL, PASS, SKIP, UNKNOWN, Result, Skip
@@ -128,6 +139,8 @@ def look(
         results = beside(results, view, members)
         results += of_aws(view, members, nodes, policy, only)
     results += of_records(members, policy, troubles)
+    if any(gpu_again.faulty(one) for one in members.members):
+        results.append(judged("gpu_again", lambda: gpu_again.judge(members, partial(all_of, folders)), policy))
     names = frozenset(one.name for one in nodes) or frozenset(one.subject for one in aws_half.instances(view))
     names |= frozenset(ids.values())
     readable = bool(found or kept or (view and aws_half.readable(view)))
@@ -222,6 +235,11 @@ class _Hooks:
 def judged(name: str, judge: Callable[[], Iterable[Finding]], policy: Policy, facts: object = None) -> Result:
     findings = tuple(policy.mute(finding) for finding in judge())
     return Result(name, FAIL if findings else PASS, facts=probe.plain(facts), findings=findings)
+
+
+def all_of(folders: Sequence[str], node: str) -> list[records.Record]:
+    """Every record of a node that is kept, of the jobs beside the folders of node records too."""
+    return [one for folder in folders for one in records.all_records(folder.removesuffix("/nodes"), node)[0]]
 
 
 def states(nodes: Iterable[slurm.SlurmNode]) -> dict[str, int]:
