@@ -181,3 +181,16 @@ def test_all_nodes_outside_an_allocation_says_what_to_do(lab: Lab) -> None:
     done = lab.run("hpslurm", "check", "--all-nodes")
     assert 1 == done.returncode
     assert "salloc" in done.stderr
+
+
+def test_all_nodes_name_the_odd_one_out_in_versions(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(nodes=3)
+    release = Path(lab.host("n3"), "proc/sys/kernel/osrelease")
+    text = release.read_text()
+    release.unlink()
+    release.write_text(text.replace("5.", "6.", 1) if text.startswith("5.") else f"5.4.0-{text}")
+    done = lab.run(
+        "salloc", "-N3", "--quiet", "hpslurm", "check", "--all-nodes", "--root", f"{lab.folder}/hosts/{{node}}"
+    )
+    assert "versions-differ  n3" in done.stdout, done.stdout + done.stderr
+    assert text.strip() in done.stdout
