@@ -67,6 +67,8 @@ def start(host: Host) -> None:
 def collect(host: Host) -> Facts:
     tool = _tool(host)
     if not tool:
+        if not host.exists("/proc/net"):
+            raise Unknown("/proc/net does not exist: no firewall can be seen")
         return Facts((), 0, (), "nothing")
     output = host.run(tool)
     if output.status:

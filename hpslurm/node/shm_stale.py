@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from hpslurm.finding import CONFIGURE, LOOK, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.policy import Policy
-from hpslurm.probe import Unknown
+from hpslurm.probe import Skip, Unknown
 from hpslurm.sources.host import Host
 from hpslurm.values import dataclass
 
@@ -42,6 +42,8 @@ def collect(host: Host) -> Facts:
             continue
         owners[path] = (about.st_uid, about.st_blocks * 512)
     if not owners and not private:
+        if not host.exists("/dev/shm"):
+            raise Skip("there is no /dev/shm")
         return Facts((), 0, 0, False)
     me = os.geteuid()
     mine = {path: owner for path, owner in owners.items() if me in (0, owner[0])}

@@ -65,7 +65,7 @@ def collect(host: Host) -> Facts:
         plugin = _first(r"libnccl-ofi[^_\s]*[_-](\d+\.\d+[.\d]*)", packages)
     return Facts(
         kind,
-        _text(host, "/proc/sys/kernel/osrelease").strip(),
+        host.read("/proc/sys/kernel/osrelease").strip(),  # every Linux has it: without, nothing can be seen here
         _first(r"Module\s.*?\s(\d+\.\d+[.\d]*)\s", _text(host, "/proc/driver/nvidia/version")),
         _first(r'"cuda"\s*:\s*\{[^}]*"version"\s*:\s*"([\d.]+)"', _text(host, "/usr/local/cuda/version.json")),
         nccl,
