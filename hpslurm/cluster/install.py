@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from hpslurm import __version__
 from hpslurm.values import dataclass
 
 VENV = "/opt/hpslurm"
+WHEEL = f"./hpslurm-{__version__}-py3-none-any.whl"
 OUR_FOLDERS = {"Prolog": "prolog.d", "Epilog": "epilog.d"}
 SCRIPT = "hpslurm.sh"
 LINES_ADD_UP = (24, 5)  # from here on several Prolog lines are all run; before, the last one wins
@@ -113,7 +115,10 @@ def steps(here: Site) -> list[Step]:
             "hpslurm itself",
             "in a virtual environment of its own; installing compiles its bytecode, which halves a hook's time",
             "every node, and the controller",
-            (f"sudo python3 -m venv {VENV}", f"sudo {VENV}/bin/pip install hpslurm"),
+            (
+                f"sudo python3 -m venv {VENV}",
+                f"sudo {VENV}/bin/pip install {WHEEL}      # the file that `python3 -m pip wheel --no-deps .` made",
+            ),
         ),
         _scripts(here, folder, relative),
     ]
@@ -264,7 +269,7 @@ def snippet(here: Site) -> list[str]:
     add, remove = conf_lines(here, folder, relative)
     lines = [
         "# hpslurm: on every node, after the base configuration has run",
-        f"[ -x {VENV}/bin/hpslurm ] || {{ python3 -m venv {VENV} && {VENV}/bin/pip install hpslurm; }}",
+        f"[ -x {VENV}/bin/hpslurm ] || {{ python3 -m venv {VENV} && {VENV}/bin/pip install {WHEEL}; }}",
         f'SHARE=$({VENV}/bin/python -c "import hpslurm, os; print(os.path.dirname(hpslurm.__file__))")/share',
     ]
     for sub in OUR_FOLDERS.values():
