@@ -166,7 +166,10 @@ def test_the_printed_lines_are_taken_by_a_real_slurm_and_run(make_lab: Callable[
         (script / "hpslurm.sh").chmod(0o755)
     Path(lab.conf).write_text("\n".join([before, *wanted, ""]))
     lab.run("scontrol", "reconfigure", check=True)
-    assert 0 == lab.run("srun", "-N1", "true").returncode
-    lab.wait_for_node("n1", "IDLE")
+    for _ in range(20):  # slurmd hears of it a moment after scontrol has returned
+        assert 0 == lab.run("srun", "-N1", "true").returncode
+        lab.wait_for_node("n1", "IDLE")
+        if Path(lab.path("work/prolog")).exists() and Path(lab.path("work/epilog")).exists():
+            break
     assert Path(lab.path("work/prolog")).exists()
     assert Path(lab.path("work/epilog")).exists()
