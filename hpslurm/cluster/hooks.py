@@ -37,16 +37,16 @@ class Facts:
 def collect(host: Host, ran: frozenset[str] = frozenset()) -> Facts:
     config = slurm.config(host)
     lines = {key: tuple(one for one in config.get(key, ()) if one != "(null)") for key in ("prolog", "epilog")}
-    ours = frozenset(key for key, paths in lines.items() if any(_is_ours(host, path) for path in paths))
+    ours = frozenset(key for key, paths in lines.items() if any(is_ours(host, path) for path in paths))
     return Facts(lines["prolog"], lines["epilog"], config.get("prologflags", ("",))[0], ours, ran)
 
 
-def _is_ours(host: Host, path: str) -> bool:
-    """A script named after us, or a pattern that finds one on this machine (or lies in a folder named after us)."""
+def is_ours(host: Host, path: str) -> bool:
+    """A script named after us, or a folder or a pattern that finds one on this machine (or lies in a folder named after us)."""
     if NAME in path.rpartition("/")[2]:
         return True
     if not any(mark in path for mark in "*?["):
-        return False
+        return bool(path.startswith("/") and host.glob(f"{path.rstrip('/')}/*{NAME}*"))  # a folder
     return NAME in path or any(NAME in one.rpartition("/")[2] for one in host.glob(path))
 
 

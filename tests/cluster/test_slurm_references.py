@@ -5,13 +5,27 @@ from __future__ import annotations
 import pytest
 
 from hpslurm import references
-from hpslurm.cluster import accounting, controllers, gather, guard, hooks, queue, reasons, slurm_conf, slurm_nodes
+from hpslurm.cluster import (
+    accounting,
+    controllers,
+    doctor_scripts,
+    doctor_site,
+    doctor_software,
+    gather,
+    guard,
+    hooks,
+    queue,
+    reasons,
+    slurm_conf,
+    slurm_nodes,
+)
 from hpslurm.finding import Rule
 
 
 def rules():
     found = {rule.id: rule for rule in reasons.table_rules()}
-    for module in (accounting, controllers, gather, guard, hooks, queue, slurm_conf, slurm_nodes):
+    doctors = (doctor_scripts, doctor_site, doctor_software)
+    for module in (*doctors, accounting, controllers, gather, guard, hooks, queue, slurm_conf, slurm_nodes):
         found.update({value.id: value for value in vars(module).values() if isinstance(value, Rule)})
     return list(found.values())
 
