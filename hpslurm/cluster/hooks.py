@@ -42,7 +42,7 @@ def collect(host: Host, ran: frozenset[str] = frozenset()) -> Facts:
 
 
 def is_ours(host: Host, path: str) -> bool:
-    """A script named after us, or a folder or a pattern that finds one on this machine (or lies in a folder named after us)."""
+    """A script named after us, a folder or pattern that finds one here, or a pattern in a folder named after us."""
     if NAME in path.rpartition("/")[2]:
         return True
     if not any(mark in path for mark in "*?["):
