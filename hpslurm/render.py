@@ -202,7 +202,7 @@ def node_lines(node: str, results: Sequence[Result]) -> list[str]:
     ]
     if not folded and not not_checked:
         skipped = f", {count[SKIP]} skipped (nothing of the kind here)" if count[SKIP] else ""
-        return [f"{label('PASS')} {node}  {count[PASS]} checks passed{skipped}"]
+        return _wrapped(f"{label('PASS')} ", f"{node}  {count[PASS]} checks passed{skipped}", terminal_width())
     lines = [line for one in folded for line in finding_lines(one)]
     lines += not_checked_lines(not_checked)
     return [*lines, f"{node}: {summary(folded, len(not_checked), count[PASS])}"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from typing import Any
@@ -13,6 +14,7 @@ from hpslurm import __version__
 # name -> module:function, and the line that --help shows. Looking must not import boto3.
 COMMANDS: dict[str, tuple[str, str]] = {
     "check": ("check:command", "Look at this node, as a job step sees it (also: hpslurm-check)."),
+    "completion": ("completion:command", "Print the lines that let bash, zsh or fish complete hpslurm."),
     "diagnose": (
         "diagnose:command",
         "Look at the whole cluster: what is wrong, what to type next.",
@@ -81,8 +83,13 @@ def main() -> None:
 
 def run(command: click.Command, name: str) -> None:
     """Run a command with our exit codes, and without a traceback for a user's mistake."""
+    if asked := os.environ.get(f"_{name.upper().replace('-', '_')}_COMPLETE"):  # the shell, at a press of tab
+        from click.shell_completion import shell_complete
+
+        sys.exit(shell_complete(command, {}, name, f"_{name.upper().replace('-', '_')}_COMPLETE", asked))
     try:
-        code = command.main(prog_name=name, standalone_mode=False)
+        colour = False if os.environ.get("NO_COLOR") else None  # None: click looks whether it is a terminal
+        code = command.main(prog_name=name, standalone_mode=False, color=colour)
         sys.stdout.flush()
     except click.exceptions.Abort:
         code = INTERRUPTED

@@ -61,8 +61,9 @@ def command(policy_path: str, folder: str, as_json: bool) -> int:
     """What would another policy have found, drained and spared? Nothing is changed.
 
     \b
-    Example:
+    Examples:
       hpslurm what-if --policy new-policy.toml --records /fsx/hpslurm
+      hpslurm what-if --policy new-policy.toml --json | jq -r .rule | sort | uniq -c
     """
     new = policies.load(policy_path)
     for problem in new.problems:

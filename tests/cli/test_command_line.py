@@ -1,0 +1,153 @@
+"""What holds for every command: help with examples, widths, colours, and no traceback for a user's mistake."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from hpslurm import cli
+
+WIDTHS = (60, 80, 120, 200)
+ROOT = Path(__file__).parents[2]
+HEALTHY = str(ROOT / "tests/hosts/p5-healthy")
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Every command and sub-command by its words."""
+    context = click.Context(cli.group)
+    for name in cli.COMMANDS:
+        command = cli.group.get_command(context, name)
+        assert command is not None
+        yield name, command
+        for sub in getattr(command, "commands", {}).values():
+            yield f"{name} {sub.name}", sub
+
+
+ALL = dict(commands())
+
+
+def run(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "AWS"))}
+    command = [sys.executable, "-c", "from hpslurm.cli import main; main()", *words]
+    return subprocess.run(command, env={**kept, **env}, cwd="/", capture_output=True, text=True, timeout=60)
+
+
+def help_of(name: str, width: int) -> list[str]:
+    done = CliRunner().invoke(cli.group, [*name.split(), "--help"], terminal_width=width)
+    assert done.exit_code == 0, done.output
+    return done.output.splitlines()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_help_shows_two_examples_that_can_be_typed_and_the_exit_codes(name: str) -> None:
+    lines = help_of(name, 100)
+    assert 2 <= len([line for line in lines if line.startswith("    ") and re.search(r"\bhpslurm(-check)? ", line)])
+    assert any("Exit codes: 0 " in line for line in lines)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_options_of_examples_exist(name: str) -> None:
+    shown = {word for line in help_of(name, 100) if line.startswith("    ") for word in own_options(name, line)}
+    known = {option for param in ALL[name].params for option in param.opts}
+    for sub in getattr(ALL[name], "commands", {}).values():
+        known |= {option for param in sub.params for option in param.opts}
+    assert set() == shown - known - {"--help"}
+
+
+def own_options(name: str, line: str) -> list[str]:
+    """Options behind our own name, up to the next program of a pipe."""
+    _, found, rest = re.sub(r"\bhpslurm-check\b", "hpslurm check", line).partition(f"hpslurm {name}")
+    return re.findall(r"(?<=\s)--[a-z-]+", rest.split("|")[0]) if found else []
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_help_fits_its_width_but_for_examples_which_are_not_broken(width: int) -> None:
+    for name in ALL:
+        wide = [line for line in help_of(name, width) if len(line) > width and not line.startswith("    ")]
+        assert [] == wide, name
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_what_commands_print_fits_its_width_but_for_commands_to_type(width: int, tmp_path: Path) -> None:
+    log = tmp_path / "j.out"
+    log.write_text("x: torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n")
+    policy = tmp_path / "p.toml"
+    policy.write_text("nonsense = 1\nother = 2\n")
+    for words in (
+        ("check", "--root", HEALTHY, "--policy", str(policy)),
+        ("doctor", "--policy", str(policy)),
+        ("explain", "79"),
+        ("diagnose", "--no-aws", "--no-slurm"),
+    ):
+        done = run(*words, COLUMNS=str(width))
+        # a word without a blank (a path, a list of names) is not broken either
+        wide = [
+            line
+            for line in done.stdout.splitlines()
+            if len(line) > width and not line.startswith(" " * 9) and max(map(len, line.split())) < width - 12
+        ]
+        assert [] == wide, words
+        assert done.stdout
+
+
+def on_a_terminal(*words: str, **env: str) -> str:
+    ours, theirs = pty.openpty()
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "AWS", "NO_COLOR"))}
+    command = [sys.executable, "-c", "from hpslurm.cli import main; main()", *words]
+    process = subprocess.Popen(
+        command, env={**kept, "TERM": "xterm", "PAGER": "cat", **env}, cwd="/", stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    parts = []
+    while True:
+        try:
+            part = os.read(ours, 1 << 16)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        parts.append(part)
+    os.close(ours)
+    process.wait(60)
+    return b"".join(parts).decode()
+
+
+@pytest.mark.parametrize("words", [("explain", "79", "--no-pager"), ("doctor",), ("check", "--root", HEALTHY)])
+def test_a_terminal_gets_colours_unless_it_says_no(words: tuple[str, ...]) -> None:
+    assert "\x1b[" in on_a_terminal(*words)
+    assert "\x1b[" not in on_a_terminal(*words, NO_COLOR="1")
+
+
+@pytest.mark.parametrize("name", ["doctor", "explain"])
+def test_a_pipe_gets_no_colours(name: str) -> None:
+    assert "\x1b" not in run(name, *(["79"] if name == "explain" else []), FORCE_COLOR="").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("exlain",), 2, "Did you mean 'explain'?"),
+        (("doctor", "--nonsense"), 2, "No such option"),
+        (("scan", "/nonexistent/x"), 1, "nonexistent"),
+        (("report", "x y"), 2, "x y"),
+        (("report", "1", "--results", "/nonexistent"), 1, "/nonexistent"),
+        (("what-if", "--policy", "/nonexistent"), 2, "/nonexistent"),
+        (("diagnose", "--since", "yesterday"), 2, "write 90m, 2h or 1d"),
+        (("install",), 2, "hpslurm install --print"),
+        (("nccl-tests", "judge", "/nonexistent"), 1, "/nonexistent"),
+        (("explain", "zzz"), 2, "nothing is known of"),
+    ],
+)
+def test_a_mistake_is_told_in_words(words: tuple[str, ...], code: int, told: str) -> None:
+    done = run(*words)
+    assert (code, True) == (done.returncode, told in done.stderr), done.stderr
+    assert "Traceback" not in done.stderr
