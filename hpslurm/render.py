@@ -123,7 +123,8 @@ def finding_lines(one: Folded, width: int | None = None) -> list[str]:
         lines += _wrapped(INDENT, f"saw: {where}{clean(seen.source)}: {clean(seen.text)}", width)
     if len(one.evidence) > MOST_EVIDENCE:
         lines.append(f"{INDENT}     … and {len(one.evidence) - MOST_EVIDENCE} more (--json has all)")
-    lines.append(f"{INDENT}→ {one.rule.reference}   (hpslurm explain {one.rule.id})")
+    told, more = f"{INDENT}→ {one.rule.reference}", f"(hpslurm explain {one.rule.id})"
+    lines += [f"{told}   {more}"] if len(told) + len(more) + 3 <= width else [told, f"{INDENT}  {more}"]
     if one.muted:
         return [*lines, f"{INDENT}muted by the site's policy: {clean(one.muted)}"]
     for item in in_order_of_harm(one.suggestions):
