@@ -122,6 +122,8 @@ class TestReadOnly:
                 ["diagnose", "--no-aws"],
                 ["diagnose", "--json", "--no-aws", "--html", f"{tmp_path}/page.html"],
             ],
+            "completion": [["completion", "bash"]],
+            "doctor": [["doctor"], ["doctor", "--json"]],
             "explain": [["explain", "efa-missing"]],
             "iam-policy": [["iam-policy"]],
             "install": [["install", "--print"], ["install", "--snippet"]],

@@ -9,8 +9,6 @@ from typing import Any
 
 import click
 
-from hpslurm import __version__
-
 # name -> module:function, and the line that --help shows. Looking must not import boto3.
 COMMANDS: dict[str, tuple[str, str]] = {
     "check": ("check:command", "Look at this node, as a job step sees it (also: hpslurm-check)."),
@@ -62,7 +60,14 @@ class _Lazy(click.Group):
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 done, 1 could not do it, 2 wrong command line, 3 found something at or above --fail-on.",
 )
-@click.version_option(__version__, prog_name="hpslurm")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=lambda *given: import_module("hpslurm.cli.version").show(*given),
+    help="Print our version and those of Slurm, driver, NCCL, libfabric around it.",
+)
 def group() -> None:
     """Find out why NCCL training fails on a SageMaker HyperPod Slurm cluster.
 

@@ -93,6 +93,9 @@ COMMANDS = {
     "scontrol_nodes": _slurm("scontrol", "show", "nodes"),
     "scontrol_job_json": _slurm("scontrol", "--json", "show", "job"),
     "scontrol_job": _slurm("scontrol", "-d", "show", "job"),
+    # slurmd prints its release without a configuration, scontrol only with one.
+    "slurmd_version": Command(("/opt/slurm/sbin/slurmd", "/usr/sbin/slurmd"), ("-V",)),
+    "scontrol_version": _slurm("scontrol", "-V"),
     "scontrol_ping": _slurm("scontrol", "ping"),
     "scontrol_config": _slurm("scontrol", "show", "config"),
     "pyslurm_nodes": _pyslurm("nodes"),
