@@ -79,3 +79,16 @@ def test_every_link_leads_somewhere(page):
         if not there.exists() or (anchor and anchor not in anchors(there)):
             broken.append(target)
     assert [] == broken
+
+
+def test_every_section_that_a_text_points_to_exists():
+    there = {(section.file, section.number) for section in references.sections()}
+    texts = [*WRITTEN_BY_HAND, *TOP.glob("hpslurm/**/*.py"), *TOP.glob("hpslurm/tables/*.toml")]
+    missing = []
+    for page in texts:
+        text = page.read_text(encoding="utf-8")
+        named = [(file, int(number)) for file, number in re.findall(r"([a-z-]+\.md) § (\d+)", text)]
+        if page.parent.name == "references":
+            named += [(page.name, int(number)) for number in re.findall(r"(?<!\.md )§ (\d+)", text)]
+        missing += [f"{name(page)}: {file} § {number}" for file, number in named if (file, number) not in there]
+    assert [] == missing
