@@ -3,6 +3,7 @@
 # make lint   ruff and mypy
 # make bench  figures that take long or need a quiet machine
 # make pyz    hpslurm-check.pyz: the check in one file, for containers
+# make man    man pages, in build/man
 # make venv   only the set-up: .venv, and Slurm from apt where we are root
 #
 # Each does its own set-up. Apart from apt packages nothing is written outside this checkout and
@@ -14,7 +15,7 @@ BIN = .venv/bin
 WORKERS ?= 2
 export TMPDIR := /tmp/hpslurm-$(shell id -u)
 
-.PHONY: demo test lint bench pyz venv clean
+.PHONY: demo test lint bench pyz man venv clean
 
 demo:
 	@$(PYTHON) tests/lab/prepare.py --daemons
@@ -33,6 +34,9 @@ bench: venv
 
 pyz: venv
 	@$(BIN)/python -m hpslurm.pyz hpslurm-check.pyz
+
+man: venv
+	@$(BIN)/python docs/man.py build/man && echo "man -l build/man/hpslurm.1"
 
 venv:
 	@$(PYTHON) tests/lab/prepare.py

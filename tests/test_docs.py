@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from docs import catalogue
+from docs import catalogue, man
 from hpslurm import references
 from hpslurm.cli import COMMANDS
 from hpslurm.policy import Mute, Policy
@@ -92,3 +92,14 @@ def test_every_section_that_a_text_points_to_exists():
             named += [(page.name, int(number)) for number in re.findall(r"(?<!\.md )§ (\d+)", text)]
         missing += [f"{name(page)}: {file} § {number}" for file, number in named if (file, number) not in there]
     assert [] == missing
+
+
+def test_every_command_has_a_man_page_with_its_options():
+    pages = man.pages()
+    assert set() == {f"hpslurm-{command}.1" for command in COMMANDS} - set(pages)
+    assert r"\-\-find\-slow" in pages["hpslurm-nccl-tests.1"]
+    assert r"\-h, \-\-help" in pages["hpslurm-scan.1"]
+
+
+def test_a_line_that_roff_would_take_as_a_request_is_text():
+    assert "\\&.TH" == man.roff(".TH")
