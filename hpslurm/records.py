@@ -422,7 +422,7 @@ def parse(text: str, node: str, hook: str) -> Record:
             complete = False
             continue
         if kind == "run":
-            run = line
+            run = _run(line)
         elif kind == "result":
             results.append(_result(line))
         elif kind == "finding" and results:
@@ -435,6 +435,23 @@ def parse(text: str, node: str, hook: str) -> Record:
         elif kind == "end":
             end = line
     return Record(node, hook, run, tuple(results), tuple(events), end, complete and bool(end))
+
+
+# What a reader counts on; policy_problems aside, a run line holds no lists and no objects.
+END_OF_TIME = 1e11  # seconds since the epoch; no clock of a node shows more, and no calendar can
+_RUN = {"time": (int, float), "job": (int,), "restart": (int,), "policy_problems": (list,)}
+
+
+def _run(line: Mapping[str, Any]) -> dict[str, Any]:
+    """The run line, without values of another type than we write: a record may be from anywhere (``--reports``)."""
+    run: dict[str, Any] = {
+        key: clean(value) if isinstance(value, str) else value
+        for key, value in line.items()
+        if isinstance(value, _RUN.get(key, (str, int, float))) and not isinstance(value, bool)
+    }
+    if not 0 <= run.get("time", 0) < END_OF_TIME:
+        del run["time"]
+    return run
 
 
 def _result(line: Mapping[str, Any]) -> Result:

@@ -20,6 +20,7 @@ from hpslurm.finding import Finding
 from hpslurm.policy import Policy
 from hpslurm.probe import Result
 from hpslurm.records import Record
+from hpslurm.text import clean
 from hpslurm.values import dataclass, fields, is_dataclass, replace
 
 HOUR = 3600.0  # seconds, of gate_per_hour
@@ -204,7 +205,7 @@ def _gating(
     if record.hook != "prolog":
         return
     listed = record.end.get("gated")
-    before = set(listed) if isinstance(listed, list) else set()
+    before = {clean(str(one), 60) for one in listed} if isinstance(listed, list) else set()
     wanted = [one for one in probe.unmuted(results) if one.rule.id in policy.gate and one.rule.gateable]
     now = _time(record)
     within = {node for time, node in recent if time > now - HOUR}

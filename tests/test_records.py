@@ -179,3 +179,12 @@ def test_pieces_of_several_nodes_are_joined_however_they_mix() -> None:
     assert all(len(piece) < 1000 and piece.isascii() for piece in cut["n1"])
     mixed = [piece for pair in zip(cut["n1"], cut["n2"], strict=True) for piece in pair]
     assert {node: f"{text}\n" for node, text in texts.items()} == records.joined([*mixed, "srun: something else", "n1"])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"job": {}, "time": []}, {"time": "soon"}, {"time": 1e300}, {"time": -1}, {"time": float("nan")}, {"job": True}],
+)
+def test_a_run_line_with_values_of_another_kind_is_read_without_them(values: dict[str, object]) -> None:
+    line = {"type": "run", "node": "n1", "boot": "\x1b[31mb", **values}
+    assert {"type": "run", "node": "n1", "boot": "[31mb"} == records.parse(json.dumps(line), "n1", "prolog").run
