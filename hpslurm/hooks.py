@@ -21,6 +21,8 @@ from hpslurm.node.instance import instance_id
 from hpslurm.policy import Policy
 from hpslurm.probe import Result
 from hpslurm.sources.host import Host
+from hpslurm.text import clean
+from hpslurm.values import replace
 
 OK, DRAIN = "ok", "drain"
 
@@ -63,6 +65,7 @@ HEALTH = (*EPILOG, "node.version_pairs")
 STEP = (*HEALTH, "job.nccl_env", "job.rendezvous")
 COUNTERS = ("efa_counters", "gpu_counters")
 HOOKS = {"prolog": PROLOG, "epilog": EPILOG, "health": HEALTH}
+LOOKS = {**HOOKS, "step": STEP}
 
 LIMIT = 5.0  # seconds, the script's own default
 RESERVE = 1.5  # seconds of the limit kept for the records, the gate's cap and the copy
@@ -72,9 +75,36 @@ HEALTH_LOCK = 9  # the descriptor by which healthcheck.d/hpslurm.sh gives us its
 _OPTIONS = ("root", "results", "policy", "limit")
 
 
-def look(names: tuple[str, ...], host: Host, policy: Policy) -> Iterator[Result]:
-    """Results of the named probes; slow doors are started first and collected last."""
+def strange_probes(policy: Policy) -> list[str]:
+    """What the policy switches on or off, and nobody knows: a mistake in writing, to be reported."""
+    known = {name.rpartition(".")[2] for name in STEP}
+    troubles = []
+    for key in ("probes_off", "probes_on"):
+        for one in getattr(policy, key):
+            hook, _, name = one.rpartition(".")
+            if name not in known or (hook and hook not in LOOKS):
+                troubles.append(f"policy: {key} names {clean(one, 60)!r}, which is no probe: ignored")
+    return troubles
+
+
+def chosen(hook: str, policy: Policy) -> tuple[list[str], list[str]]:
+    """Probes of a look, and those of them that the site has switched off."""
+
+    def named(name: str, among: tuple[str, ...]) -> bool:
+        short = name.rpartition(".")[2]
+        return short in among or f"{hook}.{short}" in among
+
+    names = [name for name in STEP if name in LOOKS[hook] or named(name, policy.probes_on)]
+    off = [name for name in names if named(name, policy.probes_off)]
+    return [name for name in names if name not in off], off
+
+
+def look(hook: str, host: Host, policy: Policy) -> Iterator[Result]:
+    """Results of the probes of prolog, epilog, health or step; slow doors are started first and collected last."""
     loaded = []
+    names, off = chosen(hook, policy)
+    for name in off:
+        yield Result(name.rpartition(".")[2], probe.SKIP, "switched off by the site's policy")
     for name in names:
         try:
             loaded.append((name.rpartition(".")[2], import_module(f"hpslurm.{name}")))
@@ -89,7 +119,8 @@ def node_name(env: Mapping[str, str]) -> str:
 
 
 def site_policy(path: str, node: str, host: Host) -> Policy:
-    return policies.load(path, node=node, instance=instance_id(host))
+    loaded = policies.load(path, node=node, instance=instance_id(host))
+    return replace(loaded, problems=(*loaded.problems, *strange_probes(loaded)))
 
 
 def options(words: list[str]) -> dict[str, str]:
@@ -152,7 +183,7 @@ def hook(name: str, words: list[str], env: Mapping[str, str]) -> str:
 def _all_results(
     name: str, host: Host, policy: Policy, so_far: list[Result], results: str, run: Mapping[str, object]
 ) -> Iterator[Result]:
-    yield from look(HOOKS[name], host, policy)
+    yield from look(name, host, policy)
     if name == "epilog":
         yield from grown(policy, so_far, results, run)
 

@@ -72,6 +72,9 @@ class Policy:
     # One peer asks three times, five seconds apart, before it believes that a device is missing.
     efa_boot_grace: float = 60.0  # seconds after boot in which an EFA device may still be coming
 
+    # "efa" for every look, "prolog.efa" for one of prolog, epilog, health and step (hpslurm-check)
+    probes_off: tuple[str, ...] = ()
+    probes_on: tuple[str, ...] = ()  # looks that a hook leaves out by default, such as "prolog.dstate"
     partitions: tuple[str, ...] = ()  # hooks look only at these; empty: at all
     gate: tuple[str, ...] = ()  # rule ids for which the prolog may say drain; empty: none
     gate_per_hour: int = 4  # nodes, counted in results_shared; 0: no cap
@@ -193,7 +196,21 @@ def _mutes(value: Any, path: str, problems: list[str]) -> list[Mute]:
             problems.append(f"{path}: [[mutes]] number {number} has unknown {', '.join(sorted(unknown))}, ignored")
         else:
             mute = Mute(**row)
+            if mute.until and not _is_date(mute.until):
+                problems.append(
+                    f"{path}: [[mutes]] number {number}: until must be a date as in 2027-01-31, "
+                    f"not {clean(mute.until, 40)!r}, ignored"
+                )
+                continue
             if mute.until and mute.until < time.strftime("%Y-%m-%d"):
                 problems.append(f"{path}: the mute of {mute.rule} expired on {mute.until}")
             good.append(mute)
     return good
+
+
+def _is_date(text: str) -> bool:
+    """A day of the calendar, in the one form whose order is that of time."""
+    try:
+        return time.strftime("%Y-%m-%d", time.strptime(text, "%Y-%m-%d")) == text
+    except ValueError:
+        return False

@@ -236,3 +236,40 @@ def test_counters_that_were_reset_are_unknown(tmp_path: Path, machine: Path) -> 
     count(machine, "rdma_read_wr_err", 0)
     run(tmp_path, name="epilog")
     assert "unknown" == grown_result(tmp_path)["outcome"]
+
+
+def outcomes(tmp_path: Path, name: str = "prolog") -> dict[object, tuple[object, object]]:
+    lines = [line for line in record(tmp_path, name) if line["type"] == "result"]
+    return {line["probe"]: (line["outcome"], line["note"]) for line in lines}
+
+
+OFF = ("skip", "switched off by the site's policy")
+
+
+@pytest.mark.parametrize(("word", "also"), [("prolog.efa", False), ("efa", True)])
+def test_a_probe_that_the_site_switched_off_is_left_out_and_that_is_said(
+    tmp_path: Path, machine: Path, word: str, also: bool
+) -> None:
+    policy = f"probes_off = ['{word}']\n"
+    assert "ok\n" == run(tmp_path, policy=policy)[0]
+    run(tmp_path, name="epilog", policy=policy)
+    assert OFF == outcomes(tmp_path)["efa"]
+    assert "efa-missing" not in found(tmp_path)
+    assert also == (OFF == outcomes(tmp_path, "epilog")["efa"])
+
+
+def test_a_probe_that_a_hook_leaves_out_by_default_can_be_switched_on(tmp_path: Path, machine: Path) -> None:
+    run(tmp_path)
+    assert "dstate" not in outcomes(tmp_path)
+    run(tmp_path, policy="probes_on = ['prolog.dstate']\n")
+    assert "dstate" in outcomes(tmp_path)
+
+
+def test_a_switch_for_a_probe_that_does_not_exist_is_reported_and_the_rest_holds(tmp_path: Path, machine: Path) -> None:
+    out, err = run(tmp_path, policy="probes_off = ['efaa', 'prologue.efa', 'prolog.shm']\n")
+    assert "ok\n" == out
+    assert "probes_off names 'efaa', which is no probe" in err
+    assert "probes_off names 'prologue.efa'" in err
+    assert 2 == len(record(tmp_path)[0]["policy_problems"])  # type: ignore[arg-type]
+    assert OFF == outcomes(tmp_path)["shm"]
+    assert "efa-missing" in found(tmp_path)

@@ -37,6 +37,8 @@ def test_a_known_key_of_the_right_type_is_taken(write: Write) -> None:
         ("results = 7\n", ["results", "a string"]),
         ("[[mutes]]\nrule = 'x-y'\n", ["mutes", "number 1", "reason"]),
         ("[[mutes]]\nrule = 'x-y'\nreason = 'r'\nnodes = 'n1'\n", ["mutes", "unknown", "nodes"]),
+        ("[[mutes]]\nrule = 'x-y'\nreason = 'r'\nuntil = 'next week'\n", ["number 1", "a date", "next week"]),
+        ("[[mutes]]\nrule = 'x-y'\nreason = 'r'\nuntil = '2099-02-30'\n", ["number 1", "a date", "2099-02-30"]),
         ("mutes = 3\n", ["mutes", "strings only"]),
         ("memlock_min = \n", ["line 1", "defaults used"]),
         ("a = 1\nb = = 2\n", ["line 2", "defaults used"]),

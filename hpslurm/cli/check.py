@@ -65,7 +65,7 @@ def command(
         return 3 if worst(answer, fail_on, strict) else 0
     host = Host(root.replace("{node}", node), seconds=SECONDS)
     rules = hooks.site_policy(policy_path, node, host)
-    results = list(hooks.look(hooks.STEP, host, rules))
+    results = list(hooks.look("step", host, rules))
     host.end_all()
     if pieces:
         for line in records.lines(rules, os.environ, "check", results):
