@@ -93,7 +93,7 @@ def command(
     if job is None and not found:
         raise click.ClickException(nothing_known(job_id, why, rules, results, troubles))
     over = job is None or job.state not in ACTIVE
-    seen = report.view(found, nodes_of(job), over=over)
+    seen = report.view(found, nodes_of(job), over=over, all_read=not troubles)
     named = [rules.mute(finding) if not finding.muted else finding for finding in seen.findings]
     outcome = [Result("records", FAIL if named else PASS, "", 0.0, None, tuple(named))]
     outcome += [Result(probe, UNKNOWN, f"{node}: {note}") for probe, note, node in seen.not_checked]

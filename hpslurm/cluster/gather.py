@@ -290,6 +290,8 @@ def of_records(members: join.Members, policy: Policy, troubles: Sequence[str]) -
     fresh = 0
     silent: list[str] = []
     dropped: dict[str, list[str]] = {}
+    refused, rest = _refused(troubles)
+    hidden = {name for nodes in refused.values() for name in nodes}
     for member in members.members:
         if member.slurm is None and member.role in (join.CONTROLLER, join.LOGIN):
             continue  # no job step ever runs there
@@ -297,7 +299,8 @@ def of_records(members: join.Members, policy: Policy, troubles: Sequence[str]) -
         if member.dropped:
             dropped.setdefault(member.dropped, []).append(member.name)
         if record is None or members.now - (record.run.get("time") or 0) > policy.report_fresh:
-            silent.append(member.name)
+            if member.name not in hidden:  # those left a record, and it is we who cannot read it
+                silent.append(member.name)
             if record is None:
                 continue
         else:
@@ -316,11 +319,29 @@ def of_records(members: join.Members, policy: Policy, troubles: Sequence[str]) -
         results.append(Result(name, UNKNOWN, f"{fold_nodes(nodes)}: {note}"))
     for why, nodes in dropped.items():
         results.append(Result("node_records", SKIP, f"{fold_nodes(nodes)}: {why}"))
-    for trouble in troubles:
+    for why, nodes in refused.items():
+        results.append(Result("node_records", UNKNOWN, f"records of {fold_nodes(nodes)} in {why}"))
+    for trouble in rest:
         results.append(Result("node_records", UNKNOWN, trouble))
     if silent:
         results.append(never_looked_at(silent, members, policy))
     return results
+
+
+_RECORD = re.compile(r"(.*)/([^/]+)\.[a-z]+\.jsonl(?:\.part)?: (.*)")
+
+
+def _refused(troubles: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
+    """Nodes by folder and reason, for records that are there and could not be read; and other troubles."""
+    refused: dict[str, list[str]] = {}
+    rest = []
+    for trouble in troubles:
+        if match := _RECORD.fullmatch(trouble):
+            nodes = refused.setdefault(f"{match[1]}: {match[3]}", [])
+            nodes += [match[2]] if match[2] not in nodes else []
+        else:
+            rest.append(trouble)
+    return refused, rest
 
 
 def never_looked_at(silent: list[str], members: join.Members, policy: Policy) -> Result:

@@ -35,8 +35,11 @@ class View:
     unseen: tuple[Unseen, ...]
 
 
-def view(records: Iterable[Record], nodes: Iterable[str], *, over: bool = True) -> View:
-    """``nodes`` is Slurm's list of the job's nodes; ``over``: epilogs should have run."""
+def view(records: Iterable[Record], nodes: Iterable[str], *, over: bool = True, all_read: bool = True) -> View:
+    """``nodes`` is Slurm's list of the job's nodes; ``over``: epilogs should have run.
+
+    Without ``all_read`` some records may be there and could not be read: nobody may then be said to have left none.
+    """
     by: dict[tuple[str, str], Record] = {(record.node, record.hook): record for record in records}
     seen = {node for node, _ in by}
     names = list(dict.fromkeys([*nodes, *sorted(seen)]))
@@ -54,7 +57,8 @@ def view(records: Iterable[Record], nodes: Iterable[str], *, over: bool = True) 
             if result.outcome == UNKNOWN:
                 not_checked.append((result.probe, result.note, node))
     wanted = (PROLOG, EPILOG) if over else (PROLOG,)
-    unseen = [Unseen(f"no record of the {hook}", tuple(n for n in names if (n, hook) not in by)) for hook in wanted]
+    none = "no record" if all_read else "no readable record"
+    unseen = [Unseen(f"{none} of the {hook}", tuple(n for n in names if (n, hook) not in by)) for hook in wanted]
     unseen += [
         Unseen(f"record of the {hook} cut off", tuple(n for n in names if (r := by.get((n, hook))) and not r.complete))
         for hook in wanted

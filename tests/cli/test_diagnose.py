@@ -244,3 +244,11 @@ def test_a_record_speaks_for_the_node_that_slurm_lists_whatever_it_calls_itself(
     )
     found = {one["id"]: one["subject"] for one in findings(diagnose(sick_machine, "--json").stdout)}
     assert {"reason-prolog-error": "n1", "memlock-low": "n2"} == found
+
+
+def test_a_record_that_may_not_be_read_is_not_said_to_be_missing(sick_machine, write):
+    for hook in ("prolog", "epilog"):
+        write(f"var/lib/hpslurm/nodes/n2.{hook}.jsonl", RECORD.replace('"n1"', '"n2"'), 0o666)
+    out = " ".join(diagnose(sick_machine).stdout.split())
+    assert re.search(r"node_records not checked: records of n2 in \S+/nodes: refused: not a regular file", out), out
+    assert "1 of 2 nodes left no record" in out

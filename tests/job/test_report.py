@@ -70,3 +70,9 @@ def test_what_could_not_be_looked_at_is_kept_with_its_node() -> None:
 
 def test_records_of_nodes_that_slurm_has_forgotten_are_read_all_the_same() -> None:
     assert ["n7"] == [finding.subject or "n7" for finding in view([record("n7", "epilog", EFA)], []).findings]
+
+
+def test_where_a_record_could_not_be_read_no_node_is_said_to_have_left_none() -> None:
+    assert ["no record of the prolog", "no record of the epilog"] == [one.what for one in view([], ["n1"]).unseen]
+    told = [one.what for one in view([], ["n1"], all_read=False).unseen]
+    assert ["no readable record of the prolog", "no readable record of the epilog"] == told
