@@ -268,6 +268,11 @@ class TestExplained:
         assert [] == [one for one in all_rules() if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9.]+)+", one)]
         assert [] == [one for one in advice.causes() if "-" in one]
 
+    def test_a_cause_that_a_rule_points_to_is_one_that_is_explained(self) -> None:
+        assert {} == {
+            one.id: one.cause for one in all_rules().values() if one.cause and one.cause not in advice.causes()
+        }
+
     @pytest.mark.parametrize("case", [case for case in CASES if case != "p5-healthy"])
     def test_every_finding_shows_what_was_seen_and_what_to_do(self, case: str, tmp_path: Path) -> None:
         for result in seen(case, tmp_path).results:

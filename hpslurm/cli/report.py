@@ -162,8 +162,10 @@ def nothing_known(job_id: str, why: str, rules: Policy, results: str | None, tro
     )
 
 
-def headline(job: SlurmJob | None, job_id: str) -> str:
-    """How the job ended, in one line."""
+def headline(job: SlurmJob | None, job_id: str, why: str = "") -> str:
+    """How the job ended, in one line; ``why`` says why Slurm could not be asked."""
+    if job is None and why:
+        return f"Job {job_id}: state unknown, Slurm could not be asked; its nodes' records are here"
     if job is None:
         return f"Job {job_id}: state unknown, Slurm has forgotten it; its nodes' records remain"
     parts = [f"Job {job_id} ({clean(job.name, 40)}) of {clean(job.user, 40)}: {job.state}"]
@@ -195,7 +197,7 @@ def text(
     """The report as people see it: one line for a job that went well and left nothing."""
     folded = render.fold(named)
     not_checked = [render.NotChecked(probe, note, (node,)) for probe, note, node in seen.not_checked]
-    head = headline(job, job_id)
+    head = headline(job, job_id, why)
     if well(job) and not folded and not not_checked and not troubles and not why and ended is None:
         return [f"{head}; {_recorded(seen, job)}"]
     lines = [head]

@@ -55,7 +55,9 @@ def find(job: SlurmJob | None, output: Sequence[str], records: Iterable[Record],
 
 def _output(job: SlurmJob | None, output: Sequence[str]) -> joblog.Found:
     if job is None:
-        return joblog.Found(notes=("Slurm has forgotten the job, and with it where its output is: name it (--output)",))
+        return joblog.Found(
+            notes=("only Slurm knows where the output of the job is, and does not say now: name it (--output)",)
+        )
     about = joblog.Job(
         str(job.id),
         job.user,
