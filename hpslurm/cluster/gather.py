@@ -363,5 +363,6 @@ def never_looked_at(silent: list[str], members: join.Members, policy: Policy) ->
         f"{fold_nodes(silent)}",
         suggest=look,
     )
-    note = f"no fresh record of {fold_nodes(silent)}" + ("" if up else "; no job can start there now")
+    asked = any(nodes[name] for name in silent)  # without Slurm's word nobody knows where a job can start
+    note = f"no fresh record of {fold_nodes(silent)}" + ("" if up or not asked else "; no job can start there now")
     return Result("node_records", UNKNOWN, note, findings=(policy.mute(found),))

@@ -40,6 +40,7 @@ def test_a_laptop_with_aws_alone_gets_the_whole_half(tmp_path):
     assert "[FAIL] P0 sg-no-outbound  worker-group-1" in done.stdout
     assert "[FAIL] P1 hyperpod-instance-failed  ip-10-1-0-3" in done.stdout
     assert "slurm_nodes" not in done.stdout
+    assert "no job can start there" not in done.stdout  # Slurm was not asked
     assert "123456789012" not in done.stdout
     assert done.stderr.startswith("AWS calls: 1")
 
