@@ -48,6 +48,8 @@ OURS = ("NCCL_", "OFI_NCCL_", "FI_EFA_", "TORCH_NCCL_")  # prefixes under which 
 NEWEST = "2.30.7"  # NCCL, of the list of names
 ETC, HOME = "/etc/nccl.conf", ".nccl.conf"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# No library has such a name: it is a site's own, under a prefix that we show.
+_SECRET = re.compile(r"SECRET|TOKEN|PASSW|PASSPHRASE|CREDENTIAL|API_?KEY")
 _YES, _NO = ("true", "yes", "on"), ("false", "no", "off")
 _EXACT = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")  # whole names, where NCCL takes beginnings
 
@@ -98,7 +100,11 @@ def collect(host: Host) -> Facts:
         trouble.append(f"rules for instance types left out: {why}")
     known = instance.table().get(kind)
     return Facts(
-        {name: value for name, value in settings.items() if name.startswith(SHOWN)},
+        {
+            name: "(not shown)" if _SECRET.search(name.upper()) else value
+            for name, value in settings.items()
+            if name.startswith(SHOWN)
+        },
         {name: value for name, value in settings.items() if not name.startswith(SHOWN) and row_of(name)},
         {name: path for name, path in files.items() if name.startswith(SHOWN) or row_of(name)},
         kind,

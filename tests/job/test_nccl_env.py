@@ -203,12 +203,15 @@ def test_values_of_other_variables_leave_the_process_nowhere(tmp_path: Path) -> 
         "WANDB_API_KEY": secret,
         "OFI_NCCL_PROTOCOL": secret,
         "LD_PRELOAD": f"/nccl/{secret}",
+        "NCCL_PROXY_TOKEN": secret,
+        "TORCH_SITE_SECRET": secret,
         "NCCL_P2P_DISABLE": "1",
     }
     result = run("nccl_env", nccl_env, Host(saved(tmp_path, {}), env=env), Policy())
     text = json.dumps(list(records.lines(Policy(), {}, "check", [result])), default=str)
     assert "hunter2" not in text
     assert "LD_PRELOAD (value not shown)" in text
+    assert "NCCL_PROXY_TOKEN=(not shown)" in text
     assert "NCCL_P2P_DISABLE=1" in text
     assert ["LD_LIBRARY_PATH", "LD_PRELOAD", "OFI_NCCL_PROTOCOL"] == result.facts["hidden"]  # type: ignore[index]
 
@@ -246,3 +249,7 @@ def test_the_reference_says_what_the_table_says() -> None:
 def test_this_process_can_be_looked_at() -> None:
     result = run("nccl_env", nccl_env, Host(env=dict(os.environ)), Policy())
     assert result.facts is not None
+
+
+def test_no_name_that_nccl_reads_is_taken_for_a_secret() -> None:
+    assert [] == [name for name in nccl_env.rows() if nccl_env._SECRET.search(name)]
