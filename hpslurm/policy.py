@@ -102,7 +102,8 @@ class Policy:
                 and (not mute.until or mute.until >= today)
                 and (not mute.instance or mute.instance == self.instance)
             ):
-                return replace(finding, muted=mute.reason)
+                more = ", ".join(filter(None, (mute.author, mute.until and f"until {mute.until}")))
+                return replace(finding, muted=mute.reason + (f" ({more})" if more else ""))
         return finding
 
 

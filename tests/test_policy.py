@@ -110,7 +110,8 @@ def test_the_hash_tells_two_policies_apart(write: Write) -> None:
         (Mute("efa-*", "known", node="n1"), "known"),
         (Mute("efa-*", "known", node="n2"), ""),
         (Mute("efa-*", "known", until="2000-01-01"), ""),
-        (Mute("efa-*", "known", until="2999-01-01"), "known"),
+        (Mute("efa-*", "known", until="2999-01-01"), "known (until 2999-01-01)"),
+        (Mute("efa-*", "known", until="2999-01-01", author="ops"), "known (ops, until 2999-01-01)"),
         (Mute("efa-*", "known", instance="i-0123456789abcdef0"), ""),
     ],
 )
