@@ -16,7 +16,7 @@ from importlib import import_module
 
 from hpslurm import policy as policies
 from hpslurm import probe, records, told
-from hpslurm.finding import Finding
+from hpslurm.finding import Finding, Rule
 from hpslurm.node.instance import instance_id
 from hpslurm.policy import Policy
 from hpslurm.probe import Result
@@ -300,6 +300,9 @@ def _gated(name: str, results: list[Result], policy: Policy, results_folder: str
     """Findings for which Slurm shall drain this node: named by the site, and hardware of the node."""
     if name != "prolog" or not policy.gate:
         return []
+    for wanted in policy.gate:
+        if not _may_be_gated(wanted):
+            say(f"gate names {clean(wanted, 60)!r}, which is no rule of this node's hardware: it never gates")
     named = [one for one in probe.unmuted(results) if one.rule.id in policy.gate]
     for one in named:
         if not one.rule.gateable:
@@ -318,6 +321,15 @@ def _gated(name: str, results: list[Result], policy: Policy, results_folder: str
     for one in gated:
         say(f"gate: {one.rule.id}: {one.detail}")
     return gated
+
+
+def _may_be_gated(rule: str) -> bool:
+    """A gate with a typing mistake would stay open for ever, and nobody would know."""
+    if rule.startswith(("xid-", "sxid-")):  # their rules come from a table that a healthy node does not read
+        return True
+    modules = (sys.modules.get(f"hpslurm.{name}") for name in PROLOG)
+    rules = (value for module in modules if module for value in vars(module).values() if isinstance(value, Rule))
+    return any(value.id == rule and value.gateable for value in rules)
 
 
 def _may_gate(policy: Policy, node: str) -> bool:

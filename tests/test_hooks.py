@@ -275,3 +275,11 @@ def test_a_switch_for_a_probe_that_does_not_exist_is_reported_and_the_rest_holds
     assert 2 == len(record(tmp_path)[0]["policy_problems"])  # type: ignore[arg-type]
     assert OFF == outcomes(tmp_path)["shm"]
     assert "efa-missing" in found(tmp_path)
+
+
+def test_a_gate_that_can_never_close_is_reported(tmp_path: Path, machine: Path) -> None:
+    out, err = run(tmp_path, policy="gate = ['efa-mising', 'memlock-low', 'xid-79', 'efa-missing']\n")
+    assert "drain\n" == out
+    assert ["'efa-mising'", "'memlock-low'"] == [
+        line.split()[4].rstrip(",") for line in err.splitlines() if "gate names" in line
+    ]
