@@ -14,7 +14,7 @@ from hpslurm.finding import LOOK, P0, Evidence, Finding, Rule, Suggestion
 from hpslurm.policy import Policy
 from hpslurm.probe import FAIL, PASS, Result
 
-RULE = Rule("efa-missing", P0, "EFA devices missing", "debugging-guide.md § 6", cause="efa_device_missing")
+RULE = Rule("efa-missing", P0, "EFA devices missing", "debugging-guide.md § 6", cause="efa_not_used")
 FOUND = Finding(RULE, "16 of 32", (Evidence("sysfs", "rdmap0s1"),), (Suggestion(LOOK, "see", "ls {nodes}"),), "n1")
 RESULTS = [
     Result("memlock", PASS, "", 0.001, {"whose": "slurmd", "soft": "infinity"}),

@@ -42,7 +42,7 @@ FEW_NICS = Rule(
     P0,
     "NCCL found fewer EFA devices than the node has",
     "debugging-guide.md § 6",
-    "efa_device_missing",
+    "efa_not_used",
 )
 NO_GDR = Rule(
     "busbw-no-gpudirect", P1, "Network traffic goes through host memory", "debugging-guide.md § 6", "gdr_missing"

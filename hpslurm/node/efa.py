@@ -21,7 +21,7 @@ from hpslurm.text import clean
 from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 6"
-MISSING = Rule("efa-missing", P0, "EFA devices missing", SECTION, cause="efa_device_missing", gateable=True)
+MISSING = Rule("efa-missing", P0, "EFA devices missing", SECTION, cause="efa_not_used", gateable=True)
 NO_PROVIDER = Rule("efa-no-provider", P0, "libfabric finds no EFA", SECTION)
 DOMAINS = Rule("efa-domains", P0, "libfabric sees only some EFA devices", SECTION)
 

@@ -19,7 +19,7 @@ from hpslurm.sources.host import Host
 from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 6"
-UNBOUND = Rule("efa-driver-missing", P0, "EFA cards without a driver", SECTION, cause="efa_device_missing")
+UNBOUND = Rule("efa-driver-missing", P0, "EFA cards without a driver", SECTION, cause="efa_not_used")
 CLOSED = Rule("efa-not-allowed", P0, "EFA device files missing or closed", SECTION)
 PCI, MODULE = "/sys/bus/pci/devices", "/sys/module/efa"
 
