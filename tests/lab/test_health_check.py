@@ -54,7 +54,9 @@ def test_looks_that_hang_do_not_pile_up_and_the_sites_own_check_goes_on(make_lab
     )
     python = Path(lab.path("work/python"))
     looks, site = Path(lab.path("work/looks")), Path(lab.path("work/site"))
-    python.with_suffix(".new").write_text(f"#!/bin/sh\necho look >>{looks}\nexec setsid sleep 600 >/dev/null 2>&1\n")
+    # the output closes only behind setsid: until then Slurm would end it with the hook's process group
+    away = "exec setsid sh -c 'exec sleep 600 >/dev/null 2>&1'"
+    python.with_suffix(".new").write_text(f"#!/bin/sh\necho look >>{looks}\n{away}\n")
     python.with_suffix(".new").chmod(0o755)
     python.with_suffix(".new").rename(python)
     began = time.monotonic()
