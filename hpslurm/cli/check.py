@@ -53,6 +53,8 @@ def command(
       srun --kill-on-bad-exit=0 hpslurm-check --strict
           where KillOnBadExit=1 is the site's default: one bad node must not silence the others
       hpslurm-check --json | tail -n 1
+      srun -N4 --ntasks-per-node=1 --output=%N.jsonl hpslurm-check --json
+          a file for each node, since srun may mix long lines of several nodes
     """
     if os.environ.get("SLURM_LOCALID", "0") != "0":
         return 0
