@@ -8,8 +8,8 @@ slow path between them. What shows only with many nodes is found by halving, wit
 Everything here is a pure function of the nodes, the seed and the results so far: the runner, the dry run, the
 resumed run and the simulator take the same steps. A round is a set of runs on disjoint nodes.
 
-Noise only ever slows a run, so a node's best run counts, and the line between fast and slow follows from the
-scatter of the pairs themselves. Rates are busbw in GB/s.
+What the results say about who is at fault is in ``likelihood.py``; the scatter of the pairs themselves tells what is
+slow. Rates are busbw in GB/s.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
+from hpslurm.job import likelihood
+from hpslurm.job.likelihood import Noise
 from hpslurm.values import dataclass, field, replace
 
 PAIR = "pair"
 RETEST = "retest"  # a suspect with a partner that was fast
-PATH = "path"  # a slow pair again, after both were fast with others
+PATH = "path"  # nodes beyond doubt, over a path that is in doubt
 ALONE = "alone"  # inside one node
 RAIL = "rail"  # one GPU of each node, and so its NICs
 GROUP = "group"  # many nodes
@@ -35,51 +38,44 @@ HUNG = "hung"
 FAILED = "failed"
 WRONG = "wrong data"
 
-# The lines between fast and slow follow from the faster half of the pairs, which faults do not reach as long as
-# they touch less than half. Noise only slows, so scatter is taken from the way between the fastest tenth and the
-# middle, and kept between these shares: independent public runs agree within 1 percent; more than 4 would hide what
-# we look for. Few pairs tell little about scatter, so the upper bound counts like so many pairs more.
-LEAST_SCATTER, MOST_SCATTER, PRIOR_PAIRS = 0.008, 0.037, 32
-TENTH_TO_MIDDLE = 1.35  # scatters in that way, so that 2.5 scatters hold 96 percent of half-normal noise
-WEAK, STRONG, SURE = 2.5, 4.6, 6.0  # scatters below normal: perhaps noise, hardly noise, not noise
-LEAST_WEAK, LEAST_STRONG, LEAST_SURE = 0.05, 0.1, 0.13  # share below normal that is not worth a hunt
-# Weights of slow runs. A fault that is always there slows every run alike, so all runs of a node weigh what its
-# fastest one does: two sure ones name it, three strong ones or four weak ones.
-WEAK_WEIGHT, STRONG_WEIGHT, SURE_WEIGHT, PROOF = 0.75, 1.0, 1.5, 3.0
-# There are many more paths than nodes, so chance has more to choose from: three sure runs, five or six others.
-PATH_PROOF = 4.5
-# One that was fast, too, is named by two sure runs, four strong ones or nine weak ones.
-AT_TIMES_WEIGHTS, PROOF_AT_TIMES = {WEAK_WEIGHT: 0.6, STRONG_WEIGHT: 1.4, SURE_WEIGHT: 2.5}, 5.0
-CONFIRM = 3  # times that two halves, or one rail, are compared at most
+# Scatter follows from the faster half of the pairs, which faults do not reach as long as they touch less than half:
+# from the way between their fastest tenth and the middle. It is kept between these shares: independent public runs
+# agree within 1 percent, but a little more costs nothing; more than 5 would hide what we look for. Few pairs tell
+# little, so the upper bound counts like so many pairs more.
+LEAST_SCATTER, MOST_SCATTER, PRIOR_PAIRS = 0.02, 0.05, 100
+TENTH_TO_MIDDLE, TOP_TO_QUARTER = 0.549, 0.319  # in scatters, for the absolute value of a normal distribution
+# One of two halves, or a node alone, against another: perhaps noise, hardly noise, not noise. In scatters, and the
+# share that is not worth a hunt.
+LINES = ((1.8, 0.05), (3.4, 0.1), (4.4, 0.13))
+WEIGHTS, PROOF = (0.75, 1.0, 1.5), 3.0  # two sure comparisons decide, three strong ones or four weak ones
+# A node is at fault more often than a path; in nats.
+PATH_PRICE = 2.0
+ALL_RAILS, RAIL_SUSPICION = -1, -3.0  # that one of them is at fault is known
+CONFIRM = 3  # times that two halves are compared at most, and extra rounds for rails
 CONTROLS = 3  # good nodes that run alone beside the accused
 MOST_INSIDE = 8  # accused nodes that are looked into, alone and by rail
 
 
 @dataclass(frozen=True)
 class Options:
-    """How thorough. ``sweeps`` of pairs with new partners; ``acquit``: fast retests that clear a strong suspect.
+    """How thorough. ``sweeps`` of pairs with new partners; ``at_times``: also faults that come and go.
 
     A fault that is always there needs one sweep. One that shows in half of the runs needs many: eight sweeps
-    miss it in 4 of 1,000 cases, ten in one. With ``acquit`` above 1, slow at times is enough to be named.
+    miss it in 4 of 1,000 cases, ten in one, and one of several faults may hide behind another: twelve.
     """
 
     sweeps: int = 1
-    acquit: int = 1
-    retest_rounds: int = 6
-    path_rounds: int = 4
+    at_times: bool = False
+    retest_rounds: int = 8
     rails: int = 0  # GPUs of a node; 0: rails are not looked at
     rail_passes: int = 1
     alone: bool = True
     scale: bool = True
     seed: int = 0
 
-    @property
-    def at_times(self) -> bool:
-        return self.acquit > 1
-
 
 QUICK = Options()
-FULL = Options(sweeps=10, acquit=8, retest_rounds=16, rail_passes=8)
+FULL = Options(sweeps=12, at_times=True, retest_rounds=24, rail_passes=10)
 
 
 @dataclass(frozen=True)
@@ -151,7 +147,10 @@ def observe(state: State, results: Iterable[Result]) -> State:
 def next_round(state: State) -> tuple[Run, ...]:
     """The runs to do next, on disjoint nodes; empty when there is nothing left to learn."""
     view = _View(state)
-    for plan in (_sweep, _retest, _path, _alone, _rail, _group):
+    if runs := _sweep(state, view):
+        return tuple(runs)
+    view.weigh()
+    for plan in (_doubt, _alone, _rail, _group):
         if runs := plan(state, view):
             return tuple(runs)
     return ()
@@ -159,21 +158,11 @@ def next_round(state: State) -> tuple[Run, ...]:
 
 # what the results say
 
+Key = str | tuple[str, str] | frozenset[str]  # a node, the two blocks that a path joins, a pair
 
-class _Seen:
-    """One result of a pair, weighed once. ``blocks`` are the two that it joins, empty inside one."""
 
-    __slots__ = ("blocks", "pair", "result", "weight")  # thousands of them, made anew for each round
-
-    def __init__(self, result: Result, blocks: tuple[str, ...], weight: float) -> None:
-        self.result = result
-        self.pair = frozenset(result.run.nodes)
-        self.blocks = blocks
-        self.weight = weight  # 0 when fast
-
-    def partner(self, node: str) -> str:
-        one, two = self.result.run.nodes
-        return two if one == node else one
+def _is_path(key: Key) -> bool:
+    return isinstance(key, tuple)
 
 
 class _View:
@@ -181,186 +170,119 @@ class _View:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self._by_blocks: dict[tuple[str, ...], list[_Seen]] = {}
         self.options = state.options
         every = [result for results in state.rounds for result in results]
-        pairs = [one for one in every if one.run.kind in (PAIR, RETEST, PATH)]
+        self._pairs = [one for one in every if one.run.kind in (PAIR, RETEST, PATH)]
         self.inside = [one for one in every if one.run.kind == ALONE]
         self.rails = [one for one in every if one.run.kind == RAIL]
         self.groups = [one for one in every if one.run.kind == GROUP]
-        self.normal = self.weak = self.strong = self.sure = 0.0
-        self._draw_lines([one.value for one in pairs if one.run.kind == PAIR and one.status == OK])
-        self.seen = [self._weigh(one) for one in pairs]
-        self.of: dict[str, list[_Seen]] = {node: [] for node in state.nodes}
-        for one in self.seen:
-            for node in one.result.run.nodes:  # not of the pair: the order of a set differs by process
+        self.of: dict[str, list[Result]] = {node: [] for node in state.nodes}
+        for one in self._pairs:
+            for node in one.run.nodes:
                 self.of[node].append(one)
-        self.slow = [one for one in self.seen if one.weight]
-        self.fast = {node for one in self.seen if not one.weight for node in one.pair}
-        self.nodes: dict[str, str] = {}  # named, and how
-        self.paths: dict[frozenset[str], str] = {}
-        self.block_paths: dict[tuple[str, ...], str] = {}
-        self._name()
 
-    def _draw_lines(self, rates: list[float]) -> None:
-        if not rates:
-            return
-        ordered = sorted(rates, reverse=True)
-        faster = ordered[: (len(rates) + 1) // 2]
-        self.normal = statistics.median(faster)
-        away = (ordered[len(rates) // 10] - faster[-1]) * TENTH_TO_MIDDLE
-        away = (away * len(rates) + MOST_SCATTER * self.normal * PRIOR_PAIRS) / (len(rates) + PRIOR_PAIRS)
-        scatter = min(max(away, LEAST_SCATTER * self.normal), MOST_SCATTER * self.normal)
-        self.weak = self.normal - max(WEAK * scatter, LEAST_WEAK * self.normal)
-        self.strong = self.normal - max(STRONG * scatter, LEAST_STRONG * self.normal)
-        self.sure = self.normal - max(SURE * scatter, LEAST_SURE * self.normal)
+    def weigh(self) -> None:
+        """What is only needed once all nodes have run in pairs: who is fast, who is named, who is in doubt."""
+        self.noise = _noise([one.value for one in self._pairs if one.run.kind == PAIR and one.status == OK])
+        line, between = self.line, self.state.blocks
+        self.slow: list[Result] = []  # not fast, to be exact
+        fast: list[Key] = []
+        for one in self._pairs:  # thousands of them, made anew for each round
+            if one.value < line:
+                self.slow.append(one)
+                continue
+            first, second = one.run.nodes
+            fast += (first, second)
+            if between:
+                here, there = between[first], between[second]
+                if here != there:
+                    fast.append((here, there) if here < there else (there, here))
+        self._fast: dict[Key, int] = Counter(fast)
+        self.fast = {key for key in self._fast if isinstance(key, str)}
+        self._explain()
+
+    @property
+    def line(self) -> float:
+        """Below this rate a run is not fast."""
+        return self.noise.normal * (1 - self.noise.least)
 
     @property
     def shares(self) -> tuple[float, float, float]:
-        """The weak, the strong and the sure line as shares of normal."""
-        if not self.normal:
-            return 0.9, 0.85, 0.8
-        return self.weak / self.normal, self.strong / self.normal, self.sure / self.normal
-
-    def _weigh(self, one: Result) -> _Seen:
-        first, second = self.block(one.run.nodes[0]), self.block(one.run.nodes[1])
-        blocks = () if first == second else (first, second) if first < second else (second, first)
-        weight = SURE_WEIGHT if one.status != OK else _weight(one.value, self.weak, self.strong, self.sure)
-        return _Seen(one, blocks, weight)
+        """The weak, the strong and the sure line, as shares of what is compared with."""
+        weak, strong, sure = (1 - max(times * self.noise.sigma, least) for times, least in LINES)
+        return weak, strong, sure
 
     def block(self, node: str) -> str:
         return self.state.blocks.get(node, "")
 
-    # who is named: the one with most evidence first, because a named one explains the slow runs of others
+    def blocks(self, one: Result) -> tuple[str, str]:
+        first, second = (self.block(node) for node in one.run.nodes)
+        return (first, second) if first < second else (second, first)
 
-    def _name(self) -> None:
-        self.unexplained = list(self.slow)
-        while (best := max(self._candidates(), key=lambda one: one[0], default=None)) is not None:
-            _, key, how = best
-            if isinstance(key, str):
-                self.nodes[key] = how
-                self.unexplained = [one for one in self.unexplained if key not in one.pair]
-            elif isinstance(key, tuple):
-                self.block_paths[key] = how
-                self.unexplained = [one for one in self.unexplained if one.blocks != key]
-            else:
-                self.paths[key] = how
-                self.unexplained = [one for one in self.unexplained if one.pair != key]
-        self.against: dict[str, list[_Seen]] = {}
-        for one in self.unexplained:
-            for node in one.result.run.nodes:
-                self.against.setdefault(node, []).append(one)
+    def _explain(self) -> None:
+        """Name the nodes and paths that explain the slow runs best."""
+        runs = []
+        for one in self.slow:
+            blocks = self.blocks(one)
+            touched = (*one.run.nodes, frozenset(one.run.nodes), *((blocks,) if blocks[0] != blocks[1] else ()))
+            ratio = self.noise.ratio(one.value) if one.status == OK else likelihood.GRAVE
+            runs.append(likelihood.Doubtful[Key](ratio, touched))
+        many, leaves = len(self.state.nodes), len(set(self.state.blocks.values()))
+        of_node = likelihood.price(many)
+        of_blocks = likelihood.price(leaves * (leaves - 1) // 2, PATH_PRICE)
+        of_pair = likelihood.price(many * (many - 1) // 2, PATH_PRICE)
 
-    def _candidates(self) -> Iterator[tuple[float, str | tuple[str, ...] | frozenset[str], str]]:
-        by_node: dict[str, list[_Seen]] = {}
-        by_pair: dict[frozenset[str], list[_Seen]] = {}
-        by_blocks: dict[tuple[str, ...], list[_Seen]] = {}
-        for one in self.unexplained:
-            for node in one.result.run.nodes:
-                by_node.setdefault(node, []).append(one)
-            if one.pair <= self.fast:
-                by_pair.setdefault(one.pair, []).append(one)
-                if one.blocks:
-                    by_blocks.setdefault(one.blocks, []).append(one)
-        for node, slow in by_node.items():
-            # a partner that was never fast may itself be the reason
-            slow = [one for one in slow if one.partner(node) in self.fast]
-            how = self._how(slow, steady=node not in self.fast)
-            if how and self._apart(node, slow, how):
-                yield _total(slow), node, how
-        for blocks, slow in by_blocks.items():
-            pairs = {one.pair for one in slow}
-            steady = not any(not one.weight for one in self._between(min(pairs, key=lambda pair: sorted(pair))))
-            if not steady:  # first it must be sure that it is not the nodes
-                slow = [one for one in slow if all(self.acquitted(node) for node in one.pair)]
-                pairs = {one.pair for one in slow}
-            how = self._how(slow, steady=steady, proof=PATH_PROOF)
-            if how and len(pairs) > 1 and not frozenset.intersection(*pairs):  # not one node in all of them
-                yield _total(slow), blocks, how
-        for pair, slow in by_pair.items():
-            runs = sum(one.pair == pair for one in self.of[min(pair)])
-            if len(slow) == runs > 1 and _steady(slow) >= PATH_PROOF and all(self.acquitted(node) for node in pair):
-                yield _total(slow), pair, SLOW
+        def price(key: Key) -> float:
+            return of_node if isinstance(key, str) else of_blocks if isinstance(key, tuple) else of_pair
 
-    def _between(self, pair: frozenset[str]) -> list[_Seen]:
-        """All runs between the two blocks of a pair."""
-        if not self._by_blocks:
-            for one in self.seen:
-                self._by_blocks.setdefault(one.blocks, []).append(one)
-        blocks = tuple(sorted({self.block(node) for node in pair}))
-        return self._by_blocks.get(blocks, [])
+        found = likelihood.Explanation(runs, self.count_fast, price, self.options.at_times, (_is_path,))
+        named = {key: SLOW if often == likelihood.ALWAYS else AT_TIMES for key, often in found.named.items()}
+        named = {key: how for key, how in named.items() if key not in found.open}
+        self.nodes = {key: how for key, how in named.items() if isinstance(key, str)}
+        self.paths = {key: how for key, how in named.items() if not isinstance(key, str)}
+        doubtful = found.suspects()
+        never_fast = [node for node in self.state.nodes if node not in self.fast and self.of[node]]
+        never_fast = [node for node in never_fast if node not in named]
+        self.suspects = list(dict.fromkeys((*doubtful, *never_fast)))
+        self.unexplained = [one for one, run in zip(self.slow, runs, strict=True) if run.rest == 1]
 
-    def _how(self, slow: list[_Seen], *, steady: bool, proof: float = PROOF) -> str:
-        """How those runs name somebody who was never fast (steady) or was fast too; empty: they do not."""
-        if steady:
-            return SLOW if _steady(slow) >= proof else ""
-        if self.options.at_times and sum(AT_TIMES_WEIGHTS[one.weight] for one in slow) >= PROOF_AT_TIMES:
-            return AT_TIMES
-        return ""
+    def count_fast(self, key: Key) -> int:
+        if isinstance(key, frozenset):
+            return sum(one.value >= self.line for one in self.of[min(key)] if key.issuperset(one.run.nodes))
+        return self._fast.get(key, 0)
 
-    def _apart(self, node: str, slow: list[_Seen], how: str) -> bool:
-        """Several partners, and not all beyond one path.
-
-        For one that is never fast a partner of the own block is enough, or two blocks; for one that is slow at
-        times a grave run inside the block, or with four other blocks.
-        """
-        partners = {one.partner(node) for one in slow}
-        blocks = {self.block(partner) for partner in partners}
-        if len(partners) < 2 or not self.state.blocks:
-            return len(partners) > 1
-        if how == SLOW:
-            return self.block(node) in blocks or len(blocks) > 1
-        grave = [one for one in slow if one.weight >= STRONG_WEIGHT]
-        beyond = {self.block(one.partner(node)) for one in grave if one.blocks}
-        return len(beyond) > 3 or any(not one.blocks for one in grave)
-
-    # who is still in doubt
-
-    def acquitted(self, node: str) -> bool:
-        """Fast often enough since it was suspected (quick: at all)."""
-        if not self.options.at_times:
-            return node in self.fast
-        fast = sum(not one.weight and one.result.run.kind != PAIR for one in self.of[node])
-        return fast >= self.options.acquit
-
-    def suspects(self) -> list[str]:
-        """Nodes about which the runs so far do not decide."""
-        return [node for node in self.state.nodes if node not in self.nodes and self._is_suspect(node)]
-
-    def _is_suspect(self, node: str) -> bool:
-        if node not in self.fast:
-            return bool(self.of[node])
-        strong = any(one.weight >= STRONG_WEIGHT for one in self.against.get(node, ()))
-        return strong and not self.acquitted(node)
+    def partners(self, node: str) -> set[str]:
+        """Those with whom it has run."""
+        return {other for one in self.of[node] for other in one.run.nodes if other != node}
 
     def trusted(self) -> list[str]:
-        """Nodes that were fast and against which nothing grave stands."""
-        return [
-            node
-            for node in self.state.nodes
-            if node in self.fast
-            and node not in self.nodes
-            and not any(one.weight >= STRONG_WEIGHT for one in self.against.get(node, ()))
-        ]
+        """Nodes that were fast, and about which there is no doubt."""
+        doubtful = {*self.suspects, *self.nodes}
+        return [node for node in self.state.nodes if node in self.fast and node not in doubtful]
 
-    def count(self, kind: str) -> int:
-        """Rounds of a kind so far."""
-        return sum(bool(results) and results[0].run.kind == kind for results in self.state.rounds)
+    def count(self, *kinds: str) -> int:
+        """Rounds of these kinds so far."""
+        return sum(bool(results) and results[0].run.kind in kinds for results in self.state.rounds)
 
 
-def _total(slow: Iterable[_Seen]) -> float:
-    return sum(one.weight for one in slow)
+def _noise(rates: list[float]) -> Noise:
+    """The normal rate and the scatter, from the rates of all pairs."""
+    if not rates:
+        return Noise(0.0, MOST_SCATTER)
+    ordered = sorted(rates, reverse=True)
+    faster = ordered[: (len(rates) + 1) // 2]
+    quarter = statistics.median(faster)
+    if not quarter:
+        return Noise(0.0, MOST_SCATTER)
+    scatter = (ordered[len(rates) // 10] - faster[-1]) / TENTH_TO_MIDDLE / quarter
+    scatter = (scatter * len(rates) + MOST_SCATTER * PRIOR_PAIRS) / (len(rates) + PRIOR_PAIRS)
+    scatter = min(max(scatter, LEAST_SCATTER), MOST_SCATTER)
+    return Noise(quarter / (1 - TOP_TO_QUARTER * scatter), scatter)
 
 
-def _steady(slow: Sequence[_Seen]) -> float:
-    """Slow runs of something that is never fast, weighed as the fastest of them."""
-    return len(slow) * min((one.weight for one in slow), default=0.0)
-
-
-def _weight(value: float, weak: float, strong: float, sure: float) -> float:
-    if value >= weak:
-        return 0.0
-    return WEAK_WEIGHT if value >= strong else STRONG_WEIGHT if value >= sure else SURE_WEIGHT
+def _weight(value: float, lines: Sequence[float]) -> float:
+    """How much it says that a value lies below a weak, a strong and a sure line."""
+    return max((weight for weight, line in zip(WEIGHTS, lines, strict=True) if value < line), default=0.0)
 
 
 def _dice(state: State) -> random.Random:
@@ -372,10 +294,9 @@ def _dice(state: State) -> random.Random:
 
 def _sweep(state: State, view: _View) -> list[Run]:
     """All nodes in disjoint pairs; with an odd number the last one goes with one that is done already."""
-    if len(state.nodes) < 2 or view.count(RETEST):
+    if len(state.nodes) < 2 or view.count(RETEST, PATH):
         return []
-    met = {one.pair for one in view.seen}
-    seen = {node: sum(one.result.run.kind == PAIR for one in view.of[node]) for node in state.nodes}
+    seen = {node: sum(one.run.kind == PAIR for one in view.of[node]) for node in state.nodes}
     sweep = min(seen.values(), default=0)
     if sweep >= state.options.sweeps:
         return []
@@ -383,44 +304,40 @@ def _sweep(state: State, view: _View) -> list[Run]:
     dice = _dice(state)
     dice.shuffle(left)
     if len(left) == 1:
-        others = [node for node in state.nodes if node != left[0] and frozenset((node, left[0])) not in met]
+        met = view.partners(left[0])
+        others = [node for node in state.nodes if node != left[0] and node not in met]
         return [Run(PAIR, (left[0], dice.choice(others or [n for n in state.nodes if n != left[0]])))]
-    pairs = _across_blocks(left, state, dice, met) if state.blocks else []
+    pairs = _across_blocks(left, view, dice) if state.blocks else []
     taken = {node for pair in pairs for node in pair}
-    rest = [node for node in left if node not in taken]
-    pairs += _new_pairs(rest, met)
+    pairs += _new_pairs([node for node in left if node not in taken], view)
     return [Run(PAIR, pair) for pair in pairs]
 
 
-def _new_pairs(left: list[str], met: set[frozenset[str]]) -> list[tuple[str, str]]:
+def _new_pairs(left: Iterable[str], view: _View) -> list[tuple[str, str]]:
     """Pairs in the order given, avoiding those that have met where that is easy."""
     pairs = []
     left = list(left)
     while len(left) > 1:
         one = left.pop()
-        for at in range(len(left) - 1, -1, -1):
-            if frozenset((one, left[at])) not in met:
-                break
-        else:
-            at = len(left) - 1
+        met = view.partners(one)
+        at = next((at for at in range(len(left) - 1, -1, -1) if left[at] not in met), len(left) - 1)
         pairs.append((one, left.pop(at)))
     return pairs
 
 
-def _across_blocks(
-    left: list[str], state: State, dice: random.Random, met: set[frozenset[str]]
-) -> list[tuple[str, str]]:
+def _across_blocks(left: list[str], view: _View, dice: random.Random) -> list[tuple[str, str]]:
     """One pair for every two blocks of the topology, as far as the nodes go: each path between blocks is seen."""
     members: dict[str, list[str]] = {}
     for node in left:
-        members.setdefault(state.blocks.get(node, ""), []).append(node)
+        members.setdefault(view.block(node), []).append(node)
     names = sorted(members)
     wanted = [(one, two) for i, one in enumerate(names) for two in names[i + 1 :]]
     dice.shuffle(wanted)
     pairs = []
     for one, two in wanted:
         for first in members[one]:
-            second = next((node for node in members[two] if frozenset((first, node)) not in met), None)
+            met = view.partners(first)
+            second = next((node for node in members[two] if node not in met), None)
             if second is not None:
                 pairs.append((first, second))
                 members[one].remove(first)
@@ -429,25 +346,36 @@ def _across_blocks(
     return pairs
 
 
-def _retest(state: State, view: _View) -> list[Run]:
-    """Suspects with partners that were fast."""
-    suspects = view.suspects()
-    if view.count(RETEST) >= state.options.retest_rounds or not suspects:
+def _doubt(state: State, view: _View) -> list[Run]:
+    """Suspects with partners that are beyond doubt; and doubtful paths with others of the nodes that they join."""
+    if not view.suspects or view.count(RETEST, PATH) >= state.options.retest_rounds:
         return []
     dice = _dice(state)
-    dice.shuffle(suspects)
-    partners = view.trusted()
-    dice.shuffle(partners)
-    free = dict.fromkeys(partners)
-    homes = {view.block(node) for node in partners}
-    met = {one.pair for one in view.seen}
+    trusted = view.trusted()
+    dice.shuffle(trusted)
+    free = dict.fromkeys(trusted)
+    nodes = [key for key in view.suspects if isinstance(key, str)]
+    dice.shuffle(nodes)
+    runs = _nodes_in_doubt(state, view, nodes, free)
+    for key in view.suspects:
+        pair = _path_in_doubt(view, key, free, nodes)
+        if pair is not None:
+            runs.append(Run(PATH, pair))
+            for node in pair:
+                free.pop(node, None)
+    return runs
+
+
+def _nodes_in_doubt(state: State, view: _View, nodes: Sequence[str], free: dict[str, None]) -> list[Run]:
+    """Each with a partner out of the free ones, which is taken from them; else with each other."""
+    homes = {view.block(node) for node in free}
     again = state.options.at_times
     # where a block has nobody to trust, its suspects may clear each other: no path between blocks is in the way
-    lonely = [node for node in suspects if state.blocks and view.block(node) not in homes]
-    runs = [Run(RETEST, pair) for pair in _at_home(view, lonely, met, again)]
+    lonely = [node for node in nodes if state.blocks and view.block(node) not in homes]
+    runs = [Run(RETEST, pair) for pair in _at_home(view, lonely)]
     busy = {node for run in runs for node in run.nodes}
     waiting = []
-    for node in suspects:
+    for node in nodes:
         if node in busy:
             continue
         partner = _best_partner(node, free, view, homes)
@@ -456,17 +384,17 @@ def _retest(state: State, view: _View) -> list[Run]:
         else:
             del free[partner]
             runs.append(Run(RETEST, (node, partner)))
-    pairs = _at_home(view, waiting, met, again) if state.blocks else _new_pairs(waiting, met)
-    return runs + [Run(RETEST, pair) for pair in pairs if again or frozenset(pair) not in met]
+    pairs = _at_home(view, waiting) if state.blocks else _new_pairs(waiting, view)
+    return runs + [Run(RETEST, pair) for pair in pairs if again or pair[1] not in view.partners(pair[0])]
 
 
-def _at_home(view: _View, nodes: list[str], met: set[frozenset[str]], again: bool) -> list[tuple[str, str]]:
-    """Pairs inside blocks; ``again``: also of nodes that have met."""
+def _at_home(view: _View, nodes: Iterable[str]) -> list[tuple[str, str]]:
+    """Pairs inside blocks; of nodes that have met only where a fault may come and go."""
     of: dict[str, list[str]] = {}
     for node in nodes:
         of.setdefault(view.block(node), []).append(node)
-    pairs = [pair for members in of.values() for pair in _new_pairs(members, met)]
-    return [pair for pair in pairs if again or frozenset(pair) not in met]
+    pairs = [pair for members in of.values() for pair in _new_pairs(members, view)]
+    return [pair for pair in pairs if view.options.at_times or pair[1] not in view.partners(pair[0])]
 
 
 def _best_partner(node: str, free: Iterable[str], view: _View, homes: set[str]) -> str | None:
@@ -474,8 +402,7 @@ def _best_partner(node: str, free: Iterable[str], view: _View, homes: set[str]) 
 
     Where the block has partners that others took this time, None: better wait than bring in a path.
     """
-    met = {one.partner(node) for one in view.of[node]}
-    home = view.block(node)
+    met, home = view.partners(node), view.block(node)
     far = old = None
     for other in free:
         if view.block(other) != home:
@@ -491,44 +418,27 @@ def _best_partner(node: str, free: Iterable[str], view: _View, homes: set[str]) 
     return far or old or next(iter(free), None)
 
 
-def _path(state: State, view: _View) -> list[Run]:
-    """Slow pairs once more, when both were fast with others."""
-    if view.count(PATH) >= state.options.path_rounds:
-        return []
-    runs: list[Run] = []
-    busy: set[str] = set(view.nodes)
-    for pair in dict.fromkeys(one.pair for one in view.unexplained):
-        results = [one for one in view.of[min(pair)] if one.pair == pair]
-        open_still = all(one.weight for one in results) and _steady(results) < PATH_PROOF
-        if open_still and pair <= view.fast and not pair & busy:
-            runs.append(Run(PATH, results[0].result.run.nodes))
-            busy |= pair
-    # is it these two nodes, or all that lies between their blocks?
-    doubtful = [run.nodes for run in runs] + [tuple(sorted(pair)) for pair in sorted(view.paths, key=sorted)]
-    for first, second in doubtful:
-        blocks = tuple(sorted({view.block(first), view.block(second)}))
-        others = {one.pair for one in view.slow if one.blocks == blocks} - {frozenset((first, second))}
-        other = _another_pair(view, blocks, busy) if len(blocks) == 2 and not others else None
-        if other is not None:
-            runs.append(Run(PATH, other))
-            busy |= set(other)
-    return runs
-
-
-def _another_pair(view: _View, blocks: tuple[str, ...], busy: set[str]) -> tuple[str, str] | None:
-    """A pair between two blocks, of nodes that were fast, and that no slow pair between them has."""
-    seen = busy | {node for one in view.slow if one.blocks == blocks for node in one.pair}
-    one, two = (
-        next((node for node in view.trusted() if view.block(node) == block and node not in seen), None)
-        for block in blocks
-    )
-    return (one, two) if one is not None and two is not None else None
+def _path_in_doubt(view: _View, key: Key, free: Mapping[str, None], nodes: Sequence[str]) -> tuple[str, str] | None:
+    """Who tests a path: free nodes of both its blocks; or the pair itself, once there is no doubt about either."""
+    if isinstance(key, str):
+        return None
+    if isinstance(key, frozenset):
+        first, second = sorted(key)
+        clear = {first, second} <= view.fast and not key & {*nodes, *view.nodes}
+        return (first, second) if clear else None
+    ends: list[list[str]] = [[node for node in free if view.block(node) == block] for block in key]
+    for first in ends[0]:
+        met = view.partners(first)
+        for second in ends[1]:
+            if second not in met or view.options.at_times:
+                return first, second
+    return None
 
 
 def _looked_into(view: _View) -> list[str]:
     """Accused nodes that are slow; one that hangs or fails would only do so again."""
-    slow = [node for node in view.nodes if any(one.weight and one.result.status == OK for one in view.of[node])]
-    return slow[:MOST_INSIDE]
+    slow = {node for one in view.slow if one.status == OK for node in one.run.nodes}
+    return [node for node in view.nodes if node in slow][:MOST_INSIDE]
 
 
 def _alone(state: State, view: _View) -> list[Run]:
@@ -578,61 +488,53 @@ def _rail_rounds(options: Options) -> int:
 
 
 def _next_rail(view: _View, node: str, done: list[Result]) -> int | None:
-    """A rail that was slow, until it is sure; else the next one of a pass; None when done."""
+    """Each rail once; then those in doubt, until it is sure; then all again, for a fault that comes and goes."""
     rails = range(view.options.rails)
-    of = {rail: [one for one in done if one.run.rail == rail] for rail in rails}
-    if missing := [rail for rail in rails if not of[rail]]:
+    times = Counter(one.run.rail for one in done)
+    if missing := [rail for rail in rails if not times[rail]]:
         return missing[0]
-    line = _rail_lines(view, done)
-    weights = {rail: _rail_weight(of[rail], line) for rail in rails}
-    if _strong_rails(weights) > len(rails) // 2 or any(weight >= PROOF for weight in weights.values()):
-        return None  # all of them: the node; or one is found
-    slow = [rail for rail in rails if weights[rail]]
-    if not view.options.at_times:
-        slow = [rail for rail in slow if all(one.value < line[0] for one in of[rail])]
-        return slow[0] if slow else None
-    doubtful = [
-        rail for rail in slow if weights[rail] >= STRONG_WEIGHT and len(of[rail]) < 2 * view.options.rail_passes
-    ]
+    found = _rails(view, node)
+    if found.named and not found.open:
+        return None
+    doubtful = [rail for rail in found.suspects() if rail != ALL_RAILS]
     if doubtful:
-        return doubtful[0]
-    least = min(len(results) for results in of.values())
-    return next((rail for rail in rails if len(of[rail]) == least), None) if least < view.options.rail_passes else None
+        return min(doubtful, key=lambda rail: (times[rail], rail))
+    least = min(times.values())
+    return next(rail for rail in rails if times[rail] == least) if least < view.options.rail_passes else None
 
 
-def _strong_rails(weights: Mapping[int, float]) -> int:
-    return sum(weight >= STRONG_WEIGHT for weight in weights.values())
-
-
-def _rail_lines(view: _View, done: list[Result]) -> tuple[float, float, float]:
-    """The lines for rails: the same shares below the faster half of them as for pairs."""
+def _rails(view: _View, node: str) -> likelihood.Explanation[int]:
+    """What explains the slow runs of one GPU position at a time: some of the positions, or the node as a whole."""
+    done = [one for one in view.rails if one.run.nodes[0] == node]
     best = sorted((one.value for one in done), reverse=True)[: max(1, len(done) // 2)]
     usual = statistics.median(best or [0.0])
-    weak, strong, sure = view.shares
-    return usual * weak, usual * strong, usual * sure
-
-
-def _rail_weight(results: Sequence[Result], lines: tuple[float, float, float]) -> float:
-    """Steady while all runs are slow; else what the slow ones weigh together."""
-    weights = [_weight(one.value, *lines) for one in results]
-    least = min(weights, default=0.0)
-    return len(weights) * least if least else sum(weights)
+    noise = replace(view.noise, normal=usual / (1 - TOP_TO_QUARTER * view.noise.sigma))
+    # a rail that slows the node is about as slow as the node itself
+    share = _share(view, [one for one in view.slow if node in one.run.nodes])
+    line = noise.normal * min(1 - noise.least, (1 + share) / 2)
+    runs = [
+        likelihood.Doubtful(noise.ratio(one.value) if one.status == OK else likelihood.GRAVE, (one.run.rail, ALL_RAILS))
+        for one in done
+        if one.value < line and one.run.rail is not None
+    ]
+    fast = Counter(one.run.rail for one in done if one.value >= line)
+    price = likelihood.price(view.options.rails)
+    return likelihood.Explanation(
+        runs,
+        lambda rail: fast.total() if rail == ALL_RAILS else fast[rail],
+        lambda rail: price,
+        view.options.at_times,
+        suspicion=RAIL_SUSPICION,
+    )
 
 
 def slow_rails(view: _View, node: str) -> list[int]:
     """Rails of a node that are slow, while most are not."""
-    done = [one for one in view.rails if one.run.nodes[0] == node]
-    line = _rail_lines(view, done)
-    of = {rail: [one for one in done if one.run.rail == rail] for rail in range(view.options.rails)}
-    weights = {rail: _rail_weight(results, line) for rail, results in of.items()}
-    if _strong_rails(weights) > view.options.rails // 2:
+    if not any(one.run.nodes[0] == node for one in view.rails):
         return []
-    steady = not view.options.at_times
-    return [
-        rail
-        for rail, weight in weights.items()
-        if weight >= PROOF and (not steady or all(one.value < line[0] for one in of[rail]))
-    ]
+    found = _rails(view, node)
+    named = sorted(rail for rail in found.named if rail not in found.open)
+    return [] if ALL_RAILS in named or len(named) > view.options.rails // 2 else named
 
 
 # faults that show only with many nodes
@@ -640,7 +542,7 @@ def slow_rails(view: _View, node: str) -> list[int]:
 
 def _group(state: State, view: _View) -> list[Run]:
     """All together; then halves of the candidates, each filled up with known good nodes to half of all."""
-    quiet = not (view.nodes or view.paths or view.block_paths or view.suspects())
+    quiet = not (view.nodes or view.paths or view.suspects)
     if not state.options.scale or not quiet or len(state.nodes) < 4:
         return []
     if not view.groups:
@@ -685,8 +587,7 @@ def _halving(state: State, view: _View) -> tuple[list[str], bool]:
 
 def _slower(view: _View, one: float, two: float) -> tuple[float, float]:
     """The weight against each of two halves."""
-    weak, strong, sure = view.shares
-    return _weight(one, weak * two, strong * two, sure * two), _weight(two, weak * one, strong * one, sure * one)
+    return _weight(one, [share * two for share in view.shares]), _weight(two, [share * one for share in view.shares])
 
 
 # the verdict
@@ -695,26 +596,27 @@ def _slower(view: _View, one: float, two: float) -> tuple[float, float]:
 def verdict(state: State) -> Verdict:
     """Who is named, who is undecided, and what was slow only once."""
     view = _View(state)
+    view.weigh()
     named = [one for node, how in view.nodes.items() for one in _named_node(view, node, how)]
-    named += _named_paths(view)
+    named += [_named_path(view, key, how) for key, how in sorted(view.paths.items(), key=lambda one: sorted(one[0]))]
     if len(view.groups) > 2:
         named += _named_group(state, view)
-    once = {
-        tuple(sorted(one.pair)) for one in view.unexplained if one.weight >= STRONG_WEIGHT and one.pair <= view.fast
-    }
+    strong = view.noise.normal * view.shares[1]
+    pairs = (tuple(sorted(one.run.nodes)) for one in view.unexplained if one.value < strong)
     return Verdict(
         tuple(named),
-        tuple(view.suspects()),
-        tuple(sorted(once)),
-        view.normal,
-        view.weak,
+        tuple(key for key in view.suspects if isinstance(key, str) and key not in view.nodes),
+        tuple(sorted({pair for pair in pairs if view.fast.issuperset(pair)})),
+        view.noise.normal,
+        view.line,
         len(view.fast),
         view.groups[0].value if view.groups else None,
     )
 
 
 def _named_node(view: _View, node: str, how: str) -> list[Named]:
-    slow = [one.result for one in view.of[node] if one.weight and one.partner(node) not in view.nodes]
+    slow = [one for one in view.slow if node in one.run.nodes]
+    slow = [one for one in slow if all(other == node or other not in view.nodes for other in one.run.nodes)]
     bad = [one.status for one in slow if one.status != OK]
     if bad and len(bad) * 2 >= len(slow):
         how = statistics.mode(bad)
@@ -725,23 +627,19 @@ def _named_node(view: _View, node: str, how: str) -> list[Named]:
 
 def _share(view: _View, slow: list[Result]) -> float:
     rates = [one.value for one in slow if one.status == OK]
-    return statistics.median(rates) / view.normal if rates and view.normal else 0.0
+    return statistics.median(rates) / view.noise.normal if rates and view.noise.normal else 0.0
 
 
-def _named_paths(view: _View) -> list[Named]:
-    """One for each two blocks with a slow path, and one for each other slow pair."""
-    found = []
-    for blocks, how in sorted(view.block_paths.items()):
-        every = [one for one in view.seen if one.blocks == blocks]
-        slow = [one.result for one in every if one.weight]
-        nodes = tuple(sorted({node for one in slow for node in one.run.nodes}))
-        found.append(Named("path", nodes, how, _share(view, slow), len(slow), len(every), blocks=blocks))
-    for pair in sorted(view.paths, key=sorted):
-        slow = [one.result for one in view.of[min(pair)] if one.pair == pair]
-        bad = [one.status for one in slow if one.status != OK]
-        how = bad[0] if bad else SLOW
-        found.append(Named("path", tuple(sorted(pair)), how, _share(view, slow), len(slow), len(slow)))
-    return found
+def _named_path(view: _View, key: Key, how: str) -> Named:
+    """A path between two blocks, or between two nodes."""
+    blocks = key if isinstance(key, tuple) else ()
+    slow = [one for one in view.slow if (view.blocks(one) == blocks if blocks else key == frozenset(one.run.nodes))]
+    bad = [one.status for one in slow if one.status != OK]
+    if bad and len(bad) * 2 >= len(slow):
+        how = statistics.mode(bad)
+    nodes = sorted({node for one in slow for node in one.run.nodes})
+    fast = view.count_fast(key)
+    return Named("path", tuple(nodes), how, _share(view, slow), len(slow), len(slow) + fast, blocks=blocks)
 
 
 def _named_group(state: State, view: _View) -> list[Named]:
@@ -778,8 +676,7 @@ def bound(nodes: int, options: Options, most: int, seconds: float) -> Bound:
     odd = options.sweeps * (nodes % 2)
     waves = options.sweeps * pair_waves + odd
     rounds = options.sweeps + odd
-    again = options.retest_rounds + options.path_rounds
-    rounds, waves = rounds + again, waves + again * pair_waves
+    rounds, waves = rounds + options.retest_rounds, waves + options.retest_rounds * pair_waves
     if options.alone:
         rounds, waves = rounds + 1, waves + math.ceil(min(nodes, MOST_INSIDE + CONTROLS) / most)
     # halving happens only when nobody is accused, so either it or looking inside
