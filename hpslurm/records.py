@@ -56,7 +56,7 @@ def run_line(policy: Policy, env: Mapping[str, str], hook: str) -> dict[str, Any
         policy=policy.hash,
         node=policy.node,
         instance=policy.instance,
-        boot=_boot_id(),
+        boot=boot_id(),
         job=int(job) if _JOB.fullmatch(job) else None,
         restart=int(env["SLURM_JOB_RESTART_COUNT"]) if env.get("SLURM_JOB_RESTART_COUNT", "").isdigit() else None,
         time=round(time.time(), 3),
@@ -69,7 +69,7 @@ def run_line(policy: Policy, env: Mapping[str, str], hook: str) -> dict[str, Any
     return line
 
 
-def _boot_id() -> str:
+def boot_id() -> str:
     try:
         with open(BOOT_ID, encoding="ascii") as file:
             return file.read().strip()
@@ -328,7 +328,7 @@ def _remove(folder: str) -> None:
 
 @dataclass(frozen=True)
 class Record:
-    """One record as it was read. ``complete`` is False when the hook was cut off."""
+    """One record as it was read. ``complete`` is False when the hook was cut off; ``strange`` are lines passed over."""
 
     node: str
     hook: str
@@ -337,6 +337,7 @@ class Record:
     events: tuple[dict[str, Any], ...] = ()
     end: dict[str, Any] = field(default_factory=dict)
     complete: bool = True
+    strange: tuple[int, ...] = ()
 
     @property
     def findings(self) -> list[Finding]:
@@ -413,13 +414,13 @@ def parse(text: str, node: str, hook: str) -> Record:
     end: dict[str, Any] = {}
     results: list[Result] = []
     events: list[dict[str, Any]] = []
-    complete = True
-    for raw in text.splitlines():
+    strange: list[int] = []
+    for number, raw in enumerate(text.splitlines(), start=1):
         try:
             line = json.loads(raw)
             kind = line["type"]
-        except (ValueError, TypeError, KeyError):
-            complete = False
+        except (ValueError, TypeError, KeyError, RecursionError):
+            strange.append(number)
             continue
         if kind == "run":
             run = _run(line)
@@ -434,7 +435,9 @@ def parse(text: str, node: str, hook: str) -> Record:
             events.append(line)
         elif kind == "end":
             end = line
-    return Record(node, hook, run, tuple(results), tuple(events), end, complete and bool(end))
+    return Record(
+        node, hook, run, tuple(results), tuple(events), end, complete=bool(end) and not strange, strange=tuple(strange)
+    )
 
 
 # What a reader counts on; policy_problems aside, a run line holds no lists and no objects.

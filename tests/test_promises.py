@@ -127,6 +127,7 @@ class TestReadOnly:
             "explain": [["explain", "efa-missing"]],
             "iam-policy": [["iam-policy"]],
             "install": [["install", "--print"], ["install", "--snippet"]],
+            "metrics": [["metrics", "--results", lab.results("n1")]],
             "nccl-tests": [["nccl-tests"]],  # outside an allocation: it starts nothing
             "scan": [["scan", f"{tmp_path}/job.log"]],
             "report": [["report", job, "--results", lab.results("n1")]],

@@ -115,8 +115,14 @@ def test_control_characters_of_a_record_do_not_reach_the_terminal() -> None:
     assert "\x1b" not in record.results[0].probe + record.findings[0].detail
 
 
+def test_lines_that_are_passed_over_are_known_by_their_numbers() -> None:
+    record = records.parse('{"type":"run"}\nnull\n{"type":"end"}\n{"type":"e', "n1", "prolog")
+    assert ((2, 4), False) == (record.strange, record.complete)
+    assert () == records.parse('{"type":"end"}\n', "n1", "prolog").strange
+
+
 @pytest.mark.parametrize(
-    "text", ["", "null\n", "[]\n", '{"type":5}\n', '{"type":"end"}', '{"type":"result"}\n', "\xff"]
+    "text", ["", "null\n", "[]\n", '{"type":5}\n', '{"type":"end"}', '{"type":"result"}\n', "\xff", "[" * 200_000]
 )
 def test_a_strange_record_is_never_an_exception(text: str) -> None:
     assert "n1" == records.parse(text, "n1", "prolog").node

@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "explain": ("explain:command", "What a finding, a cause, an XID or a section means, and what to do."),
     "iam-policy": ("iam_policy:command", "Print the IAM policy that diagnose needs."),
     "install": ("install:command", "Print the exact steps that put the hooks on this cluster; change nothing."),
+    "metrics": ("metrics:command", "Print the newest results for Prometheus: node_exporter's textfile collector."),
     "nccl-tests": ("nccl_tests:command", "Run nccl-tests in an allocation, judge the bandwidth, find the slow node."),
     "scan": ("scan:command", "Name the cause of a failure from logs, and who started it."),
     "report": ("report:command", "What a job's nodes recorded, and how the job ended."),

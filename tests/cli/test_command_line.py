@@ -141,6 +141,7 @@ def test_a_pipe_gets_no_colours(name: str) -> None:
         (("report", "x y"), 2, "x y"),
         (("report", "1", "--results", "/nonexistent"), 1, "/nonexistent"),
         (("what-if", "--policy", "/nonexistent"), 2, "/nonexistent"),
+        (("metrics", "--shared", "--results", "/nonexistent"), 1, "/nonexistent"),
         (("diagnose", "--since", "yesterday"), 2, "write 90m, 2h or 1d"),
         (("install",), 2, "hpslurm install --print"),
         (("nccl-tests", "judge", "/nonexistent"), 1, "/nonexistent"),

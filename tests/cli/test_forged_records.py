@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from hpslurm.cli import diagnose, report, what_if
+from hpslurm.cli import diagnose, metrics, report, what_if
 from tests.cli.test_diagnose import SCONTROL
 
 ESCAPES = "\x1b]0;evil\x07\x1b[31m\x9b31m\u202e\r"
@@ -61,6 +61,7 @@ def test_whatever_stands_in_a_record_is_shown_harmlessly(
         report.command: [["7", "--results", str(results), "--root", root], ["--gpu", UUID, "--results", str(results)]],
         diagnose.command: [["--root", root, "--policy", policy, "--no-aws"]],
         what_if.command: [["--policy", policy, "--records", str(results)]],
+        metrics.command: [["--policy", policy], ["--shared", "--results", str(results)]],
     }
     dice = random.Random(start)
     for _ in range(10):

@@ -43,6 +43,7 @@ PACKAGES = (
     ("gcc", "gcc"),
     ("/usr/include/stdlib.h", "libc6-dev"),
 )
+PROMTOOL = os.path.join(BUILD, "promtool", "promtool")
 
 
 class PrepareError(Exception):
@@ -107,16 +108,48 @@ def services_kept_from_starting(path: str = POLICY) -> Iterator[None]:
             os.unlink(path)
 
 
-def _logged(name: str, words: list[str], env: Mapping[str, str]) -> None:
+def _logged(name: str, words: list[str], env: Mapping[str, str], folder: str = CHECKOUT) -> None:
     """Run a long command quietly; its output is in build/ and, when it fails, on the screen."""
     os.makedirs(BUILD, exist_ok=True)
     path = os.path.join(BUILD, f"{name}.log")
     with open(path, "w") as log:
-        done = subprocess.run(words, env=env, cwd=CHECKOUT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        done = subprocess.run(words, env=env, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     if done.returncode:
         with open(path, errors="replace") as log:
             end = "".join(log.readlines()[-15:])
         raise PrepareError(f"{' '.join(words)} failed with exit status {done.returncode} ({path}):\n{end}")
+
+
+def promtool() -> str:
+    """The path of promtool, which tests of metrics and alert rules ask; empty where there is none."""
+    return shutil.which("promtool", path=lab.SYSTEM_PATH) or (PROMTOOL if os.access(PROMTOOL, os.X_OK) else "")
+
+
+def get_promtool() -> None:
+    """Take promtool out of Debian's package prometheus, without root. Raises PrepareError.
+
+    The package is not installed: it is 332 MB with what it needs, and brings a service and a user.
+    """
+    if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
+        raise PrepareError("no apt-get and dpkg-deb here; promtool, of Prometheus, can be put on the PATH")
+    say("taking promtool out of the package prometheus")
+    folder = os.path.dirname(PROMTOOL)
+    shutil.rmtree(folder, ignore_errors=True)
+    unpacked = os.path.join(folder, "unpacked")
+    os.makedirs(unpacked)
+    download = ["apt-get", "-q", "download", "prometheus"]
+    try:
+        _logged("promtool", download, os.environ, folder)
+    except PrepareError:  # lists of packages that are old, or not there yet
+        if os.geteuid() != 0:
+            raise
+        _logged("apt", ["apt-get", "-q", "update"], os.environ)
+        _logged("promtool", download, os.environ, folder)
+    (package,) = (one.path for one in os.scandir(folder) if one.name.endswith(".deb"))
+    _logged("promtool", ["dpkg-deb", "-x", package, unpacked], os.environ)
+    os.replace(os.path.join(unpacked, "usr", "bin", "promtool"), PROMTOOL)
+    shutil.rmtree(unpacked)
+    os.unlink(package)
 
 
 # the virtual environment
@@ -178,6 +211,11 @@ def prepare(daemons: bool) -> None:
     if daemons and (absent := lab.missing_programs()):
         raise PrepareError(f"not installed: {', '.join(absent)}")
     make_venv()
+    if not daemons and not promtool():
+        try:
+            get_promtool()
+        except (PrepareError, OSError, ValueError) as error:
+            say(f"{error}\nset-up: going on without promtool")
     for folder in lab.stop_abandoned():
         say(f"stopped a lab that a killed run had left in {folder}")
 
