@@ -155,6 +155,21 @@ def test_without_any_record_the_node_is_named(tmp_path: Path) -> None:
     assert 'hpslurm_record{hook="health",node="n1",state="missing"} 1.0' in done.stdout.splitlines()
 
 
+def test_an_empty_shared_folder_has_no_nodes_and_names_none(tmp_path: Path) -> None:
+    done = run("--shared", "--results", tmp_path)
+    assert (0, True) == (done.returncode, "hpslurm_nodes 0.0" in done.stdout.splitlines())
+    assert 'node="' not in done.stdout
+
+
+def test_a_foreign_name_is_no_control_of_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "nodes").mkdir()
+    (tmp_path / "nodes/n\x1b[31m.health.jsonl").symlink_to("/dev/null")
+    done = run("--results", tmp_path)
+    assert 0 == done.returncode
+    assert "[WARN]" in done.stderr
+    assert "\x1b" not in done.stderr + done.stdout
+
+
 def test_a_broken_record_is_named_with_its_line_and_the_others_are_shown(results: Path) -> None:
     broken = results / "nodes/n1.health.jsonl"
     broken.unlink()  # it may be linked to a job's
@@ -225,6 +240,7 @@ def test_who_may_not_write_there_is_told_and_the_old_file_stays(results: Path, t
     (target / "hpslurm.prom").write_text("old")
     (results / "nodes/n1.health.jsonl").chmod(0o600)
     words = ["--results", str(results), "--output", str(target / "hpslurm.prom")]
+    CliRunner().invoke(command.command, words[:2])  # brings what is imported late: the other user may not read it
     os.seteuid(65534)
     try:
         done = CliRunner().invoke(command.command, words)

@@ -4,7 +4,7 @@
     python3 tests/lab/prepare.py --daemons   fails where Slurm's daemons cannot be had
 
 A machine with a site's Slurm is refused first. Packages come from apt, with services kept from
-starting. Apart from these nothing is written outside the checkout and /tmp/hpslurm-<uid>. Standard
+starting; of one only promtool is taken. Apart from these nothing is written outside the checkout and /tmp/hpslurm-<uid>. Standard
 library only: it runs before anything is installed.
 """
 
