@@ -4,8 +4,8 @@
     python3 tests/lab/prepare.py --daemons   fails where Slurm's daemons cannot be had
 
 A machine with a site's Slurm is refused first. Packages come from apt, with services kept from
-starting; of one only promtool is taken. Apart from these nothing is written outside the checkout and /tmp/hpslurm-<uid>. Standard
-library only: it runs before anything is installed.
+starting; of one only promtool is taken. Apart from these nothing is written outside the checkout
+and /tmp/hpslurm-<uid>. Standard library only: it runs before anything is installed.
 """
 
 from __future__ import annotations
