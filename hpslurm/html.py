@@ -173,16 +173,3 @@ def picture(rows: Sequence[Row]) -> list[tuple[int, int, str, str]]:
         )
         for number, row in enumerate(rows[:MOST_SQUARES])
     ]
-
-
-def write(path: str, text: str) -> None:
-    """Write the file whole or not at all; a link at that path is replaced, not followed. Raises OSError."""
-    part = f"{path}.part"
-    try:
-        os.unlink(part)
-    except FileNotFoundError:
-        pass
-    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(part, path)

@@ -110,7 +110,7 @@ class TestReadOnly:
         drain(lab, "n2", "drain", "action:reboot")
         job = lab.submit("-w", "n1", "--wrap", "echo NCCL WARN Timeout; exit 1")
         lab.wait_for_job(job)
-        running = lab.submit("-w", "n3", "--wrap", "sleep 600")
+        running = lab.submit("-w", "n3", "-o", "/dev/null", "--wrap", "sleep 600")  # no file that comes later
         lab.wait_for_job(running, "RUNNING")
         lab.wait_for_node("n1", "IDLE")
         (tmp_path / "job.log").write_text("NCCL WARN Timeout\n")

@@ -219,10 +219,10 @@ def _refuse_unknown(only: Sequence[str], half: gather.Half, no_slurm: bool) -> N
 
 
 def _write_page(path: str, results: Sequence[Result], members: Members) -> None:
-    from hpslurm import html
+    from hpslurm import html, whole_file
 
     try:
-        html.write(path, html.page(results, members, heads(results, members)))
+        whole_file.write(path, html.page(results, members, heads(results, members)).encode())
     except OSError as error:
         raise click.ClickException(f"could not write {path}: {error.strerror}") from None
 

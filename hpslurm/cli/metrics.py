@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
 
-from hpslurm import hooks, metrics, policy, records, render
+from hpslurm import hooks, metrics, policy, records, render, whole_file
 from hpslurm.metrics import Family
 from hpslurm.text import clean
 
@@ -68,7 +66,7 @@ def command(output: str | None, results: str | None, shared: bool, policy_path: 
     if not output.endswith(".prom"):
         _warn(f"{output}: node_exporter passes over files whose name does not end in .prom")
     try:
-        write(output, text)
+        whole_file.write(output, text)
     except OSError as error:
         remedy = "; make the folder that node_exporter's --collector.textfile.directory names"
         hint = remedy if isinstance(error, FileNotFoundError) else ""
@@ -104,22 +102,3 @@ class _Source:
             for labels, number in one.values.items():
                 family.add_metric(labels, number)
             yield family
-
-
-def write(path: str, text: bytes) -> None:
-    """Give ``path`` this content in one step, and keep the old one if that fails. Raises OSError.
-
-    The folder may belong to another user, so nothing at a name that could be guessed is opened, and what stands
-    at ``path`` is replaced only if it is a regular file: as root, /dev/null could be replaced, too.
-    """
-    if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
-        raise OSError(None, "not a regular file, left as it is")
-    handle, part = tempfile.mkstemp(prefix=".hpslurm-", suffix=".part", dir=os.path.dirname(path) or ".")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            os.fchmod(file.fileno(), 0o644)  # whatever the umask: node_exporter is not root
-            file.write(text)
-        os.replace(part, path)
-    except BaseException:
-        os.unlink(part)
-        raise

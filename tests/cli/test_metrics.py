@@ -215,21 +215,6 @@ def test_a_folder_that_is_not_there_is_told_with_what_it_should_be(results: Path
     assert "Traceback" not in done.stderr
 
 
-def test_a_full_disk_keeps_the_old_file_and_leaves_no_other(tmp_path: Path) -> None:
-    path = tmp_path / "hpslurm.prom"
-    path.write_text("old")
-    limited = f"""
-import resource, signal
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-from hpslurm.cli.metrics import write
-write({str(path)!r}, b"x" * 200)
-"""
-    done = subprocess.run([sys.executable, "-c", limited], capture_output=True, text=True)
-    assert "OSError" in done.stderr
-    assert ("old", ["hpslurm.prom"]) == (path.read_text(), os.listdir(tmp_path))
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_who_may_not_write_there_is_told_and_the_old_file_stays(results: Path, tmp_path: Path) -> None:
     for path in (tmp_path, *tmp_path.parents):
