@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpslurm.finding import CONFIGURE, LOOK, P0, P1, Evidence, Finding, Rule, Suggestion
+from hpslurm.finding import CONFIGURE, LOOK, P0, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.policy import Policy
 from hpslurm.probe import Unknown
 from hpslurm.sources.host import Host
@@ -20,12 +20,15 @@ from hpslurm.values import dataclass
 KERNEL_DEFAULT = 8 << 20  # bytes; 64 KiB before Linux 5.16
 TINY = Rule("memlock-default", P0, "Locked memory at the kernel's default", "debugging-guide.md § 17")
 LOW = Rule("memlock-low", P1, "Locked-memory limit low", "debugging-guide.md § 17")
+LARGE = Rule("memlock-unlimited-large", P2, "No locked-memory limit on very many nodes", "debugging-guide.md § 17")
+LARGE_JOB = 256  # nodes; AWS's support saw NCCL's topology search hang there, without a documented reason
 
 
 @dataclass(frozen=True)
 class Facts:
     whose: str
     soft: float  # bytes; infinity when unlimited
+    nodes: int | None = None  # of the step; None in a hook
 
 
 def collect(host: Host) -> Facts:
@@ -36,11 +39,21 @@ def collect(host: Host) -> Facts:
             soft = line.split()[3] if len(line.split()) > 3 else ""
             number = float("inf") if soft == "unlimited" else whole(soft)
             if number is not None:
-                return Facts(whose, number)
+                nodes = host.env.get("SLURM_STEP_NUM_NODES") or host.env.get("SLURM_JOB_NUM_NODES") or ""
+                return Facts(whose, number, None if host.in_hook else whole(nodes))
     raise Unknown(f"{limits} does not list locked memory")
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
+    if facts.soft == float("inf") and facts.nodes is not None and facts.nodes >= LARGE_JOB:
+        yield LARGE.found(
+            f"unlimited, and {facts.nodes} nodes: if the job hangs before its first collective, try a fixed limit",
+            evidence=[Evidence(f"limits of {facts.whose}", "Max locked memory unlimited")],
+            suggest=[
+                Suggestion(LOOK, "see the limit a job step gets", "srun -w {nodes} bash -c 'ulimit -l'"),
+                Suggestion(CONFIGURE, "try 8388608 KiB in this shell, which srun hands on", "ulimit -l 8388608"),
+            ],
+        )
     if facts.soft >= policy.memlock_min:
         return
     rule = TINY if facts.soft <= KERNEL_DEFAULT else LOW
