@@ -114,13 +114,13 @@ def finding_lines(one: Folded, width: int | None = None) -> list[str]:
     head = next(iter(one.details)) if single else one.rule.title
     tag = "MUTE" if one.muted else "INFO" if one.rule.priority == P2 else "FAIL"
     first = "  ".join(filter(None, (f"{one.rule.priority} {one.rule.id}", nodes, clean(head))))
-    lines = _wrapped(f"{label(tag)} ", first, width)
+    lines = wrapped(f"{label(tag)} ", first, width)
     if not single:
         for detail, subjects in one.details.items():
-            lines += _wrapped(INDENT, f"{fold_nodes(filter(None, subjects)) or 'here'}: {clean(detail)}", width)
+            lines += wrapped(INDENT, f"{fold_nodes(filter(None, subjects)) or 'here'}: {clean(detail)}", width)
     for subject, seen in one.evidence[:MOST_EVIDENCE]:
         where = f"{subject} " if subject and len(one.subjects) > 1 else ""
-        lines += _wrapped(INDENT, f"saw: {where}{clean(seen.source)}: {clean(seen.text)}", width)
+        lines += wrapped(INDENT, f"saw: {where}{clean(seen.source)}: {clean(seen.text)}", width)
     if len(one.evidence) > MOST_EVIDENCE:
         lines.append(f"{INDENT}     … and {len(one.evidence) - MOST_EVIDENCE} more (--json has all)")
     told, more = f"{INDENT}→ {one.rule.reference}", f"(hpslurm explain {one.rule.id})"
@@ -129,10 +129,10 @@ def finding_lines(one: Folded, width: int | None = None) -> list[str]:
         return [*lines, f"{INDENT}muted by the site's policy: {clean(one.muted)}"]
     for item in in_order_of_harm(one.suggestions):
         if item.command:
-            lines += _wrapped(INDENT, f"Suggested command (run this yourself): {item.why}", width)
+            lines += wrapped(INDENT, f"Suggested command (run this yourself): {item.why}", width)
             lines.append(f"{INDENT}  {filled(item.command, nodes)}")
         else:
-            lines += _wrapped(INDENT, f"Suggestion: {item.why}", width)
+            lines += wrapped(INDENT, f"Suggestion: {item.why}", width)
     return lines
 
 
@@ -153,7 +153,7 @@ def terminal_width() -> int:
     return max(60, min(200, shutil.get_terminal_size((120, 24)).columns))
 
 
-def _wrapped(lead: str, text: str, width: int) -> list[str]:
+def wrapped(lead: str, text: str, width: int) -> list[str]:
     parts = textwrap.wrap(text, max(40, width - len(INDENT)), break_long_words=False, break_on_hyphens=False) or [""]
     return [lead + parts[0], *(INDENT + part for part in parts[1:])]
 
@@ -174,7 +174,7 @@ def not_checked_lines(items: Iterable[NotChecked], width: int | None = None) -> 
     lines = []
     for (what, why), subjects in groups.items():
         nodes = f"  {fold_nodes(dict.fromkeys(subjects))}" if subjects else ""
-        lines += _wrapped(f"{label('WARN')} ", f"{what} not checked{nodes}: {clean(why)}", width or terminal_width())
+        lines += wrapped(f"{label('WARN')} ", f"{what} not checked{nodes}: {clean(why)}", width or terminal_width())
     return lines
 
 
@@ -203,7 +203,7 @@ def node_lines(node: str, results: Sequence[Result]) -> list[str]:
     ]
     if not folded and not not_checked:
         skipped = f", {count[SKIP]} skipped (nothing of the kind here)" if count[SKIP] else ""
-        return _wrapped(f"{label('PASS')} ", f"{node}  {count[PASS]} checks passed{skipped}", terminal_width())
+        return wrapped(f"{label('PASS')} ", f"{node}  {count[PASS]} checks passed{skipped}", terminal_width())
     lines = [line for one in folded for line in finding_lines(one)]
     lines += not_checked_lines(not_checked)
     return [*lines, f"{node}: {summary(folded, len(not_checked), count[PASS])}"]

@@ -246,6 +246,13 @@ def heads(results: Sequence[Result], members: Members) -> list[str]:
     return lines
 
 
+# Slurm and HyperPod know nothing of NCCL: that neither complains is no clean bill of health.
+STILL_FAILING = (
+    "A job fails all the same? hpslurm report JOB and hpslurm scan LOG look at the job itself; "
+    "then operations.md § 10 (hpslurm explain operations.md 10)."
+)
+
+
 def text(results: Sequence[Result], members: Members) -> list[str]:
     """The report as people see it."""
     from hpslurm import render
@@ -260,7 +267,10 @@ def text(results: Sequence[Result], members: Members) -> list[str]:
         for one in results
         if one.outcome == SKIP and one.probe == "node_records"
     ]
-    return [*lines, render.summary(folded, len(not_checked), sum(one.outcome == PASS for one in results))]
+    lines.append(render.summary(folded, len(not_checked), sum(one.outcome == PASS for one in results)))
+    if all(one.muted or one.rule.priority == "P2" for one in folded):
+        lines += render.wrapped("", STILL_FAILING, render.terminal_width())
+    return lines
 
 
 def _failed(results: Sequence[Result], fail_on: str, strict: bool) -> bool:

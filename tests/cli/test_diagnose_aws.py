@@ -111,3 +111,11 @@ def test_since_is_how_far_back_logs_are_read(tmp_path):
 
     assert "agent-fault" in rules("13m")
     assert "agent-fault" not in rules("600")
+
+
+def test_no_issue_is_no_clean_bill_and_says_where_to_look_next(tmp_path):
+    healthy, sick = (
+        diagnose(name, "--cluster", "demo", "--no-slurm", root=tmp_path).stdout for name in ("healthy", "sick")
+    )
+    assert "A job fails all the same? hpslurm report JOB" in " ".join(healthy.split())
+    assert "A job fails all the same?" not in sick
