@@ -53,6 +53,8 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, choices=SIZES, action="append")
     parser.add_argument("--seeds", type=int, help="0 to SEEDS-1; by default few")
     parser.add_argument("--often", type=float, choices=(1.0, 0.5), action="append")
+    parser.add_argument("--share", type=float, choices=SHARES, action="append")
+    parser.add_argument("--kind", choices=KINDS, action="append")
     parser.add_argument("--faults", type=int, choices=(0, 1, 2, 3), action="append")
     chosen = parser.parse_args()
     began = time.monotonic()
@@ -60,9 +62,9 @@ def main() -> None:
     for size in chosen.nodes or SIZES:
         seeds = chosen.seeds or (20 if size < 1000 else 3)
         for often in chosen.often or (1.0, 0.5):
-            for kind in KINDS:
+            for kind in chosen.kind or KINDS:
                 for faults in chosen.faults or (1, 2, 3):
-                    for share in SHARES:
+                    for share in chosen.share or SHARES:
                         print(cell(size, kind, faults, share, often, seeds), flush=True)
     print(f"{time.monotonic() - began:.0f} s")
 
