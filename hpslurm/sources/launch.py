@@ -20,6 +20,7 @@ import re
 import select
 import selectors
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -35,7 +36,8 @@ _FOLDERS = ("/opt/slurm/bin", "/usr/bin", "/usr/local/bin", "/usr/local/slurm/bi
 # What srun needs from the job's environment. The other SLURM_ variables are the job's own options,
 # which srun would take for options of the step (SLURM_NTASKS, SLURM_MEM_PER_CPU, SLURM_GPUS ...).
 _KEPT = ("SLURM_CONF", "SLURM_JOB_ID", "SLURM_MPI_TYPE")
-_DROPPED = re.compile(r"(?:SLURM|SRUN|PMI|PMIX|OMPI)_")
+# So do those of an MPI process that we run in; what the user set for an MPI to come (PMIX_MCA_gds) stays.
+_DROPPED = re.compile(r"(?:SLURM|SRUN|PMI|PMIX|OMPI)_(?!MCA_)")
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _NOT_YET = re.compile(r"srun: (?:Job \d+ step creation temporarily disabled|Job step creation temporarily disabled)")
 
@@ -63,6 +65,8 @@ class Step:
 
     ``tasks`` is the number of processes per node. ``gpus`` per node is asked of Slurm only where the
     job holds GPUs as gres. ``options`` go to srun as they are (``--mpi=pmix``, ``--container-image=...``).
+    ``mpirun`` is the path of Open MPI's launcher, which then starts the processes: it starts one daemon
+    a node, by an srun of its own.
     """
 
     name: str
@@ -73,6 +77,7 @@ class Step:
     gpus: int = 0
     options: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
+    mpirun: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,7 @@ class Line:
 
 @dataclass(frozen=True)
 class End:
-    """How a step ended. ``status`` is srun's, or None where we had to end it.
+    """How a step ended. ``status`` is the launcher's, or None where we had to end it.
 
     ``timed_out`` means that our limit passed; ``started`` is False where Slurm never gave it the nodes.
     """
@@ -109,7 +114,7 @@ class End:
             return f"Slurm did not start it within {self.step.seconds:.0f} s (are the nodes busy with another step?)"
         if self.timed_out:
             return f"not done after {self.step.seconds:.0f} s; ended"
-        return f"srun ended with {self.status}"
+        return f"{'mpirun' if self.step.mpirun else 'srun'} ended with {self.status}"
 
 
 def allocation(env: Mapping[str, str] | None = None) -> Allocation:
@@ -173,32 +178,79 @@ def _program(name: str, env: Mapping[str, str]) -> str:
 
 
 def command(step: Step, where: Allocation) -> list[str]:
-    """The srun command of a step, for running and for a dry run."""
+    """The command of a step, for running and for a dry run."""
+    if step.mpirun:
+        return _by_mpirun(step, where)
     words = [
         where.srun,
         f"--jobid={where.job}",
-        f"--job-name={_job_name(step)}",
         f"--nodelist={','.join(step.nodes)}",
         f"--nodes={len(step.nodes)}",
         f"--ntasks={len(step.nodes) * step.tasks}",
         f"--ntasks-per-node={step.tasks}",
-        # Side by side: a step takes only what it asks for, so it must ask for all it needs.
-        "--exact",
-        "--mem=0",
-        "--cpu-bind=none",  # else all ranks may share one core
         "--kill-on-bad-exit=1",
-        f"--time={int(step.seconds // 60) + 2}",  # minutes; Slurm's own limit, in case that we die
         "--input=none",
+        *_needs(step, where, step.tasks),
     ]
-    if where.cpus is not None:
-        words.append(f"--cpus-per-task={max(1, where.cpus // step.tasks)}")
-        if where.cpus < step.tasks:
-            words.append("--overcommit")
-    if step.gpus and where.gpus:
-        words.append(f"--gres=gpu:{min(step.gpus, where.gpus)}")
-    if where.inside_step:  # our own step holds resources of this node
-        words.append("--overlap")
     return [*words, *step.options, "--", *step.argv]
+
+
+def _needs(step: Step, where: Allocation, tasks: int) -> Iterator[str]:
+    """What srun is asked for ``tasks`` processes per node, so that steps on other nodes run at the same time."""
+    yield f"--job-name={_job_name(step)}"
+    if where.cpus is not None and where.cpus < tasks:
+        yield "--overcommit"  # which Slurm refuses together with --exact: takes what the job has on these nodes
+    else:
+        # Side by side: a step takes only what it asks for, so it must ask for all it needs.
+        yield "--exact"
+        if where.cpus is not None:
+            yield f"--cpus-per-task={where.cpus // tasks}"
+    yield "--mem=0"  # all that the job has, by node or by core; else a step takes the default, or a task's part
+    yield "--cpu-bind=none"  # else all ranks may share one core
+    yield f"--time={int(step.seconds // 60) + 2}"  # minutes; Slurm's own limit, in case that we die
+    if step.gpus and where.gpus:
+        yield f"--gres=gpu:{min(step.gpus, where.gpus)}"
+    if where.inside_step:  # our own step holds resources of this node
+        yield "--overlap"
+
+
+# Open MPI carries a few bytes here; NCCL moves the data. TCP works on every node and inside any fabric.
+_MCA = (
+    ("pml", "ob1"),
+    ("btl", "tcp,self"),
+    ("btl_tcp_if_exclude", "lo,docker0,veth_def_agent"),  # not one that only its own node can reach
+)
+
+
+def _in_order(step: Step, where: Allocation) -> list[str]:
+    """The nodes as Slurm sorts them. mpirun numbers its daemons by its own list, srun starts them in Slurm's order."""
+    return sorted(step.nodes, key=where.nodes.index)
+
+
+def _by_mpirun(step: Step, where: Allocation) -> list[str]:
+    """Open MPI's own launcher. On the node that it runs on it starts the processes itself, on the others by srun."""
+    words = [
+        step.mpirun,
+        "--host",
+        ",".join(f"{node}:{step.tasks}" for node in _in_order(step, where)),
+        "-np",
+        str(len(step.nodes) * step.tasks),
+        "--map-by",
+        f"ppr:{step.tasks}:node",
+        "--bind-to",
+        "none",
+        "--tag-output",  # tells ranks apart that each believe to be the first
+        "--timeout",
+        str(int(step.seconds) + 120),  # mpirun's own limit, in case that we die
+    ]
+    if os.geteuid() == 0:
+        words.append("--allow-run-as-root")
+    ours = [(key, value) for key, value in _MCA if f"OMPI_MCA_{key}" not in where.env]
+    for key, value in (*ours, ("plm_slurm_args", " ".join([*_needs(step, where, 1), *step.options]))):
+        words += ["--mca", key, value]
+    for key, value in step.env:
+        words += ["-x", f"{key}={value}"]
+    return [*words, *step.argv]
 
 
 def _job_name(step: Step) -> str:
@@ -208,6 +260,17 @@ def _job_name(step: Step) -> str:
 def _environment(step: Step, where: Allocation) -> dict[str, str]:
     kept = {key: value for key, value in where.env.items() if not _DROPPED.match(key)}
     kept.update((key, where.env[key]) for key in _KEPT if key in where.env)
+    if step.mpirun:
+        # It reads the allocation from these. All of it: for all nodes that it knows of it calls srun without a
+        # node list, which then is any nodes of the job.
+        nodes = where.env.get("SLURM_JOB_NODELIST") or where.env.get("SLURM_NODELIST") or ",".join(where.nodes)
+        count = len(nodes_in(nodes))
+        kept.update(SLURM_JOBID=where.job, SLURM_JOB_NODELIST=nodes, SLURM_NODELIST=nodes)
+        kept.update(SLURM_JOB_NUM_NODES=str(count), SLURM_NNODES=str(count))
+        kept.update(SLURM_TASKS_PER_NODE=f"{step.tasks}(x{count})", SLURM_JOB_CPUS_PER_NODE=f"{step.tasks}(x{count})")
+        kept["PATH"] = os.pathsep.join(
+            [kept.get("PATH", "/usr/bin"), os.path.dirname(where.srun)]
+        )  # it calls srun by name
     return {**kept, **dict(step.env)}
 
 
@@ -224,7 +287,7 @@ class _Running:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=_environment(step, where),
-            start_new_session=True,  # Ctrl-C reaches us alone, and we end the steps in order
+            start_new_session=True,  # Ctrl-C reaches us alone, and we end the steps in order; also names them
         )
         assert self.process.stdout is not None and self.process.stderr is not None
         self.rest = {self.process.stdout.fileno(): bytearray(), self.process.stderr.fileno(): bytearray()}
@@ -265,7 +328,8 @@ def run(
 ) -> Iterator[Line | End]:
     """Run all steps, at most ``most`` at a time, and yield their lines as they come and one End each.
 
-    A step past its time is ended by its step id; so is every step when the caller stops reading.
+    A step past its time is ended by its step id; so is every step when the caller stops reading. One that mpirun
+    started is ended by mpirun, then by its step id.
     """
     todo = list(reversed(steps))
     running: dict[int, _Running] = {}  # by pid of srun
@@ -330,8 +394,12 @@ def _end(child: _Running) -> End:
 
 
 def _cancel(children: Sequence[_Running], where: Allocation, grace: float) -> None:
-    """End steps by their ids through scancel, then srun itself; waits ``grace`` seconds at most for each."""
-    alive = [child for child in children if child.process.poll() is None]
+    """End steps by their ids through scancel, then the launcher itself; waits ``grace`` seconds at most for each."""
+    by_mpirun = [child for child in children if child.step.mpirun and child.process.poll() is None]
+    for child in by_mpirun:  # it ends its processes everywhere, if it still can
+        child.process.terminate()
+    _wait(by_mpirun, grace / 2)
+    alive = [child for child in children if child in by_mpirun or child.process.poll() is None]
     if not alive:
         return
     ids = _step_ids(where, grace)
@@ -341,13 +409,35 @@ def _cancel(children: Sequence[_Running], where: Allocation, grace: float) -> No
     for child in alive:  # one that still waits for its nodes has no step id: srun gives up by itself
         if _job_name(child.step) not in ids:
             child.process.terminate()
-    deadline = time.monotonic() + grace
-    for child in alive:
+    for child in _wait(alive, grace):
+        child.process.kill()
+        child.process.wait()
+    for child in by_mpirun:
+        _kill_session(child.process.pid)
+
+
+def _wait(children: Sequence[_Running], seconds: float) -> list[_Running]:
+    """Those that are still there after so many seconds, for all of them together."""
+    deadline = time.monotonic() + seconds
+    left = []
+    for child in children:
         try:
             child.process.wait(timeout=max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            child.process.kill()
-            child.process.wait()
+            left.append(child)
+    return left
+
+
+def _kill_session(session: int) -> None:
+    """End what mpirun left behind on this node: its processes have groups of their own, but its session."""
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            if os.getsid(int(name)) == session:
+                os.kill(int(name), signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            continue
 
 
 def _step_ids(where: Allocation, seconds: float) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Steps are real processes here; only srun, squeue and scancel are small stand-ins in a folder of their own."""
 
+import itertools
 import os
 import stat
 import time
@@ -15,6 +16,14 @@ for word; do case $word in --job-name=*) name=${word#--job-name=};; esac; done
 while [ "$1" != -- ]; do shift; done; shift
 echo "$$ $name" >> "$STEPS"
 exec "$@"
+"""
+# Starts a rank in a group of its own, as mpirun does, and does not end it when it is asked to.
+MPIRUN = """#!/usr/bin/env python3
+import os, signal, subprocess, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+rank = subprocess.Popen(["sleep", "60"], preexec_fn=lambda: os.setpgid(0, 0))
+print(rank.pid, flush=True)
+time.sleep(60)
 """
 SQUEUE = '#!/bin/sh\n{ while read -r pid name; do echo "7.$pid $name"; done; } < "$STEPS"\n'
 SCANCEL = '#!/bin/sh\nfor id; do echo "$id" >> "$STEPS.cancelled"; kill -9 "${id#7.}"; done\n'
@@ -122,3 +131,69 @@ def test_a_process_that_keeps_the_pipe_open_does_not_hold_the_call(where):
     began = time.monotonic()
     list(launch.run([step("fork", "sh", "-c", "sleep 30 & echo done")], where))
     assert 25 > time.monotonic() - began
+
+
+def words_of(step, where):
+    """The words of an mpirun command, and the value behind each option."""
+    words = launch.command(step, where)
+    return words, dict(itertools.pairwise(words))
+
+
+def test_mpirun_gets_the_nodes_in_slurms_order_with_a_process_for_each_gpu(where):
+    one = Step("pair", ("n2", "n1"), ("prog", "-g", "1"), 8, 30.0, mpirun="/opt/amazon/openmpi/bin/mpirun")
+    words, values = words_of(one, where)
+    assert "/opt/amazon/openmpi/bin/mpirun" == words[0]
+    assert ("n1:8,n2:8", "16", "ppr:8:node") == (values["--host"], values["-np"], values["--map-by"])
+    assert 30 < int(values["--timeout"])
+    assert ["prog", "-g", "1"] == words[-3:]
+
+
+def test_the_srun_of_mpirun_asks_for_what_a_step_needs_beside_others(where):
+    one = Step("pair", ("n1",), ("prog",), 8, gpus=8, options=("--comment=x",), mpirun="/usr/bin/mpirun")
+    words, _ = words_of(one, where)
+    asked = words[words.index("plm_slurm_args") + 1].split()
+    assert {"--exact", "--mem=0", "--cpus-per-task=96", "--gres=gpu:8", "--comment=x"} <= set(asked)
+    assert any(word.startswith("--job-name=hpslurm-") for word in asked)
+    assert any(word.startswith("--time=") for word in asked)
+
+
+def test_mpirun_gets_the_environment_by_name_and_the_users_own_choice_wins(where):
+    where.env["OMPI_MCA_btl"] = "self,vader"
+    words, _ = words_of(Step("a", ("n1",), ("prog",), env=(("NCCL_DEBUG", "INFO"),), mpirun="/usr/bin/mpirun"), where)
+    assert "NCCL_DEBUG=INFO" == words[words.index("-x") + 1]
+    assert "btl" not in words
+    assert "btl_tcp_if_exclude" in words
+
+
+def test_settings_for_mpi_stay_and_the_marks_of_an_mpi_process_go(where, tmp_path):
+    where.env.update(OMPI_MCA_btl="tcp,self", PMIX_MCA_gds="hash", OMPI_COMM_WORLD_RANK="3", PMIX_RANK="3")
+    script = "echo $OMPI_MCA_btl $PMIX_MCA_gds ${OMPI_COMM_WORLD_RANK-none} ${PMIX_RANK-none}"
+    events = list(launch.run([step("a", "sh", "-c", script)], where))
+    assert "tcp,self hash none none" == events[0].text
+
+
+def test_fewer_cores_than_processes_are_shared_without_exact(where):
+    few = Allocation("7", ("n1",), where.srun, cpus=7, env=where.env)
+    words = launch.command(step("a", "prog", tasks=8), few)
+    assert "--overcommit" in words
+    assert not {"--exact", "--cpus-per-task=0"} & set(words)
+    enough = Allocation("7", ("n1",), where.srun, cpus=8, env=where.env)
+    words = launch.command(step("a", "prog", tasks=8), enough)
+    assert {"--exact", "--cpus-per-task=1"} <= set(words)
+    assert "--overcommit" not in words
+
+
+def test_a_rank_that_a_deaf_mpirun_leaves_behind_is_ended_with_it(where, tmp_path):
+    program = tmp_path / "mpirun"
+    program.write_text(MPIRUN)
+    program.chmod(0o755)
+    (tmp_path / "steps").touch()
+    events = list(launch.run([step("a", "prog", seconds=1.0, mpirun=str(program))], where, grace=0.5))
+    assert events[-1].timed_out
+    rank = int(events[0].text)
+    for _ in range(50):  # init takes its time to reap it
+        if not os.path.exists(f"/proc/{rank}") or "Z" in open(f"/proc/{rank}/stat").read().rpartition(")")[2]:
+            break
+        time.sleep(0.1)
+    else:
+        raise AssertionError(f"{rank} is still there")
