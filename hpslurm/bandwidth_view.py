@@ -11,7 +11,7 @@ import click
 
 from hpslurm import render
 from hpslurm.finding import Finding
-from hpslurm.job import bandwidth, localise
+from hpslurm.job import bandwidth, localise, nccl_rails
 from hpslurm.job.bandwidth import ABOVE, BELOW, FAR_BELOW, GOOD, Size, Verdict, size_name
 from hpslurm.job.localise import Named, Result, State
 from hpslurm.job.nccl_tests_output import Output
@@ -61,6 +61,29 @@ def bar(one: Size, top: float) -> str:
     if one.fail is not None:
         cells[min(BAR, round(BAR * one.fail / top))] = "|"
     return "".join(cells).rstrip()
+
+
+MOST_RANKS = 16  # rows of the table of NICs
+
+
+def nic_lines(rails: nccl_rails.Rails) -> list[str]:
+    """NICs by rank, where they are uneven: the ranks of nodes that have fewer, and one other node to compare with."""
+    bad = {one.host for one in nccl_rails.uneven(rails)}
+    if not bad:
+        return []
+    hosts = [*sorted(bad), *sorted({host for host, _ in rails.ranks} - bad)[:1]]
+    lines = [f"{'node':>16} {'rank':>5} {'GPU':>4} {'NICs':>5}  by NCCL's log"]
+    rows = [
+        (host, number, rank) for host in hosts for (name, number), rank in sorted(rails.ranks.items()) if name == host
+    ]
+    for host, number, rank in rows:
+        called = [name for device in sorted(rank.devices) for name in nccl_rails.nics(rails.hosts.get(host), device)]
+        names = ", ".join(name.partition(" ")[0] for name in called)
+        gpu = "" if rank.gpu is None else str(rank.gpu)
+        used = nccl_rails.count(rails, host, rank)
+        lines.append(f"{clean(host, 40):>16} {number:>5} {gpu:>4} {used:>5}  {names}".rstrip())
+    more = len(lines) - 1 - MOST_RANKS
+    return lines[: MOST_RANKS + 1] + ([f"... and {more} ranks more"] if more > 0 else [])
 
 
 def _count(number: int | None, what: str) -> str:

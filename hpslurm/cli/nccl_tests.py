@@ -18,7 +18,7 @@ from hpslurm import bandwidth_view as view
 from hpslurm import policy as policies
 from hpslurm import records, render
 from hpslurm.finding import Finding
-from hpslurm.job import bandwidth, baseline, localise, localise_report
+from hpslurm.job import bandwidth, baseline, localise, localise_report, nccl_rails
 from hpslurm.job import nccl_tests_output as reading
 from hpslurm.job import nccl_tests_steps as steps
 from hpslurm.job.bandwidth import Facts, Verdict
@@ -108,7 +108,7 @@ def load_baselines(path: str | None, policy: Policy) -> baseline.Baselines:
 
 def show(verdict: Verdict, output: reading.Output) -> list[str]:
     """All that a person sees of one run."""
-    lines = [view.heading(verdict, output), *view.table_lines(verdict.sizes)]
+    lines = [view.heading(verdict, output), *view.table_lines(verdict.sizes), *view.nic_lines(output.log.rails)]
     for one in render.fold(verdict.findings):
         lines += render.finding_lines(one)
     return [*lines, view.last_line(verdict)]
@@ -139,6 +139,15 @@ def json_lines(verdict: Verdict, output: reading.Output) -> list[str]:
                 "source": one.source,
             }
             for one in verdict.sizes
+        ],
+        "nics": [
+            {
+                "host": clean(host, 80),
+                "rank": number,
+                "gpu": rank.gpu,
+                "count": nccl_rails.count(output.log.rails, host, rank),
+            }
+            for (host, number), rank in sorted(output.log.rails.ranks.items())
         ],
     }
     lines = [about, *(records.finding_line(finding) for finding in verdict.findings)]
@@ -332,7 +341,9 @@ def result_of(run: Run, told: Told) -> Result:
     table = output.tables[-1] if output.tables else None
     if table is not None and (table.bounds_ok is False or any(row.wrong for row in table.rows)):
         return Result(run, None, localise.WRONG)
-    if table is None or not table.complete or not table.rows or not table.rows[-1].halves or len(output.tables) > 1:
+    if table is None or not table.complete or (table.announced and not table.concluded):
+        return Result(run, None, localise.FAILED)
+    if not table.rows or not table.rows[-1].halves or len(output.tables) > 1:
         return Result(run, None, localise.FAILED)
     rate = min(half.busbw for half in table.rows[-1].halves)
     return Result(run, rate) if 0 <= rate < float("inf") else Result(run, None, localise.FAILED)
@@ -381,7 +392,7 @@ class Search:
             self.state = localise.observe(self.state, results)
             if number == 0 and all(one.status == localise.FAILED for one in results):
                 os.unlink(self.path)  # there is nothing in it to go on from
-                raise fail(f"not one of {len(results)} runs printed a table. The first one said:\n{self.first_words}")
+                raise fail(f"not one of {len(results)} runs printed a table. {self.first_words}")
             yield self._told(number, results, time.monotonic() - began)
 
     def _round(self, runs: Sequence[Run], number: int) -> Iterator[Result]:
@@ -398,7 +409,7 @@ class Search:
         what = f"round {number + 1}, {runs[0].kind if runs else ''}: "
         for told in run_steps([step for _, step in wanted.values()], self.where, self.most, "", what):
             if not self.first_words:
-                self.first_words = "\n".join(told.said) or (told.end.why if told.end else "")
+                self.first_words = first_words(told)
             yield result_of(wanted[told.step.name][0], told)
 
     def _told(self, number: int, results: Sequence[Result], seconds: float) -> str:
@@ -408,6 +419,32 @@ class Search:
         more = f", {len(bad)} hung, failed or wrong" if bad else ""
         kind = results[0].run.kind
         return f"round {number + 1}: {len(results)} x {kind}, {span}{more}, {seconds:.0f} s"
+
+
+def first_words(told: Told) -> str:
+    """What a run said that printed no table, and what to do about it where that is known."""
+    text = "The first one said:\n" + ("\n".join(told.said) or (told.end.why if told.end else ""))
+    trouble = bandwidth.start_trouble(told.reader.output)
+    if trouble is not None:
+        text += f"\n{trouble.detail}" + "".join(f"\n  {one.why}: {one.command}" for one in trouble.suggestions)
+    return text
+
+
+def nics_of_rails(verdict: localise.Verdict, folder: str) -> dict[tuple[str, int], list[str]]:
+    """For each slow rail, by node and GPU, its NICs as NCCL's lines of the rail runs name them."""
+    found: dict[tuple[str, int], list[str]] = {}
+    for one in verdict.named:
+        if one.rail is None:
+            continue
+        log = reading.NcclLog()
+        for path in steps.rail_files(folder, one.rail):
+            try:
+                with open(path, encoding="utf-8", errors="replace") as file:
+                    reading.read_nccl_lines(file, log)
+            except OSError as error:
+                warn(f"{path}: {error.strerror}")
+        found[(one.nodes[0], one.rail)] = nccl_rails.of_gpu(log.rails, one.nodes[0], one.rail)
+    return found
 
 
 def search_lines(search: Search, verdict: localise.Verdict, found: Sequence[Finding]) -> list[str]:
@@ -444,6 +481,13 @@ def search_lines(search: Search, verdict: localise.Verdict, found: Sequence[Find
 @click.option("--nodes", "count", type=click.IntRange(1), help="Use only the first N nodes of the allocation.")
 @click.option("--gpus", type=click.IntRange(1), help="GPUs of a node; without it, as Slurm or the instance table says.")
 @click.option("--instance-type", metavar="TYPE", help="p5.48xlarge and so on; without it, that of the nodes.")
+@click.option(
+    "--launcher",
+    default="srun",
+    show_default=True,
+    metavar="WORD",
+    help="srun, mpirun (Open MPI, for builds that srun's PMI cannot start), or the path of an mpirun.",
+)
 @click.option("--mpi", default="auto", show_default=True, help="For srun --mpi; auto takes PMIx, else PMI-2.")
 @click.option(
     "--per-node", is_flag=True, help="One process a node that drives all its GPUs (no PMI needed for one node)."
@@ -451,7 +495,11 @@ def search_lines(search: Search, verdict: localise.Verdict, found: Sequence[Find
 @click.option("--container-image", metavar="IMAGE", help="Run inside this image (pyxis).")
 @click.option("--container-mounts", metavar="LIST", help="Mounts for the image (pyxis).")
 @click.option(
-    "--srun-option", "options", multiple=True, metavar="WORD", help="Handed to srun as it is; may be repeated."
+    "--srun-option",
+    "options",
+    multiple=True,
+    metavar="WORD",
+    help="Handed to srun as it is; may be repeated. With mpirun, to the srun that starts its daemons.",
 )
 @click.option("--time-limit", type=click.FloatRange(1), metavar="SECONDS", help="For one step; without it, by preset.")
 @click.option(
@@ -503,7 +551,7 @@ def command(ctx: click.Context, /, **chosen: Any) -> int:
     how = how_to(chosen, where, gpus_of(chosen["gpus"], where, name))
     folder = folder_for(chosen["output"], where.job, dry)
     if chosen["find_slow"] or chosen["resume"]:
-        return find_slow(chosen, where, replace(how, logs=""), folder, policy, name)
+        return find_slow(chosen, where, replace(how, logs=folder), folder, policy, name)
     return measure(chosen, where, replace(how, logs=folder), folder, policy, name)
 
 
@@ -530,10 +578,31 @@ def how_to(chosen: dict[str, Any], where: launch.Allocation, gpus: int) -> steps
         options += [f"--container-image={image}", "--no-container-mount-home", "--no-container-remap-root"]
     if chosen["container_mounts"]:
         options.append(f"--container-mounts={chosen['container_mounts']}")
-    mpi = chosen["mpi"]
+    mpirun, mpi = mpirun_of(chosen, where), chosen["mpi"]
     if mpi == "auto":
-        mpi = steps.best_mpi(launch.ask("srun", ["--mpi=list"], where))
-    return steps.How(program, gpus, preset, mpi, chosen["per_node"], tuple(options))
+        mpi = "none" if mpirun else steps.best_mpi(launch.ask("srun", ["--mpi=list"], where))
+    return steps.How(program, gpus, preset, mpi, chosen["per_node"], tuple(options), mpirun=mpirun)
+
+
+def mpirun_of(chosen: dict[str, Any], where: launch.Allocation) -> str:
+    """The path of mpirun where the user wants it; empty for srun."""
+    given = chosen["launcher"]
+    if given == "srun":
+        return ""
+    if given != "mpirun" and os.sep not in given:
+        raise click.BadParameter(f"{clean(given, 60)!r} is not srun, mpirun or a path", param_hint="--launcher")
+    if chosen["container_image"] or chosen["container_mounts"]:
+        raise click.BadParameter(
+            "a container (pyxis) is a matter of srun: leave out --launcher", param_hint="--launcher"
+        )
+    if chosen["mpi"] != "auto":
+        raise click.BadParameter("--mpi is for srun, not for mpirun", param_hint="--launcher")
+    if strange := [word for word in chosen["options"] if any(map(str.isspace, word))]:
+        raise click.BadParameter(f"{clean(strange[0], 60)!r}: mpirun cannot hand on a word with blanks")
+    if (found := steps.find_mpirun(given, where.env.get("PATH", ""))) is None:
+        tried = clean(given, 200) if os.sep in given else f"PATH and {', '.join(steps.MPIRUNS)}"
+        raise fail(f"mpirun not found (tried {tried}): give its path with --launcher, or leave it out for srun")
+    return found
 
 
 def measure(
@@ -583,7 +652,7 @@ def find_slow(
         click.echo(line, err=chosen["as_json"])
     verdict = localise.verdict(search.state)
     known = name if os.path.basename(how.program) == steps.PROGRAM else ""  # figures exist for all_reduce only
-    found = localise_report.findings(verdict, policy, known, how.gpus, search.size)
+    found = localise_report.findings(verdict, policy, known, how.gpus, search.size, nics_of_rails(verdict, folder))
     lines = search_lines(search, verdict, found)
     if chosen["as_json"]:
         lines = [records.encode(records.finding_line(finding)) for finding in found]
@@ -666,7 +735,7 @@ def judge(
     output = reading.read_text(read_file(file), file)
     pick_table(output, number)
     for log in logs:
-        reading.read_nccl_lines(read_file(log).splitlines(), output.log)
+        reading.read_nccl_lines(read_file(log).splitlines(True), output.log)
     facts = with_own(Facts(output, name, nodes, gpus), load_baselines(baselines, policy))
     verdict = bandwidth.verdict(facts, policy)
     click.echo("\n".join(json_lines(verdict, output) if as_json else show(verdict, output)))

@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any
 
 from hpslurm.finding import CONFIGURE, LOOK, P0, P1, P2, Evidence, Finding, Rule, Suggestion
+from hpslurm.job import nccl_rails
 from hpslurm.job.nccl_tests_output import DONE, Output, Row, Table
 from hpslurm.node import instance
 from hpslurm.policy import Policy
@@ -41,6 +42,13 @@ FEW_NICS = Rule(
     "busbw-few-nics",
     P0,
     "NCCL found fewer EFA devices than the node has",
+    "debugging-guide.md § 6",
+    "efa_not_used",
+)
+UNEVEN_NICS = Rule(
+    "busbw-uneven-nics",
+    P1,
+    "A rank uses fewer NICs than the others",
     "debugging-guide.md § 6",
     "efa_not_used",
 )
@@ -83,6 +91,7 @@ GOOD, BELOW, FAR_BELOW, TOO_MUCH, NOT_COMPARED = "good", "low", "failed", "above
 # One p5 pair forced to TCP peaks at 2.2 GB/s where EFA gives 480; no EFA fault is known that costs 50 times.
 TCP_RATIO = 1 / 50
 ABOVE_SLACK = 1.02  # the table prints rounded figures
+ROUNDED = 0.01  # GB/s: its last digit
 
 
 @dataclass(frozen=True)
@@ -356,20 +365,8 @@ def _stopped(facts: Facts, table: Table | None) -> Iterator[Finding]:
             ],
         )
         return
-    if output.bad_argument:
-        yield ERROR.found(f"an argument was refused: {output.bad_argument}")
-        return
-    if output.library:
-        yield ERROR.found(
-            f"it did not start: {output.library}",
-            suggest=[
-                Suggestion(
-                    CONFIGURE,
-                    "put the folder of libnccl.so.2 into LD_LIBRARY_PATH of the job",
-                    "ldd $(command -v all_reduce_perf)",
-                )
-            ],
-        )
+    if (trouble := start_trouble(output, table)) is not None:
+        yield trouble
         return
     if facts.timed_out or output.timeout or "TIME LIMIT" in output.cancelled:
         yield _hang(facts, where)
@@ -394,6 +391,11 @@ def _stopped(facts: Facts, table: Table | None) -> Iterator[Finding]:
             f"{table.missing} of {wanted} sizes have no readable row, though it came to its end",
             evidence=[Evidence(output.source, "NCCL lines in the same stream may have cut them: use NCCL_DEBUG_FILE")],
         )
+    elif table.announced and not table.concluded:
+        yield INCOMPLETE.found(
+            "all sizes ran, but the line that it ends with did not come: it was ended, or hung, in its last moments",
+            evidence=_launcher(output),
+        )
     elif table.ended_as and table.ended_as != table.test:
         yield INCOMPLETE.found(
             f"it began as {table.test} and ended as {table.ended_as}: two runs, or lines are missing"
@@ -409,6 +411,45 @@ def _stopped(facts: Facts, table: Table | None) -> Iterator[Finding]:
         )
     if table is not None:
         yield from _several(facts, table)
+
+
+def start_trouble(output: Output, table: Table | None = None) -> Finding | None:
+    """Why nothing ran, where the launcher or the loader said so."""
+    if output.bad_argument:
+        return ERROR.found(f"an argument was refused: {output.bad_argument}")
+    if output.library:
+        return ERROR.found(
+            f"it did not start: {output.library}",
+            suggest=[
+                Suggestion(
+                    CONFIGURE,
+                    "put the folder of libnccl.so.2 into LD_LIBRARY_PATH of the job",
+                    "ldd $(command -v all_reduce_perf)",
+                )
+            ],
+        )
+    if output.no_pyxis:
+        return ERROR.found(
+            f"pyxis is not installed on this cluster, so srun knows no containers: {output.no_pyxis}",
+            suggest=[
+                Suggestion(LOOK, "see what srun knows", "srun --help | grep container"),
+                Suggestion(
+                    CONFIGURE,
+                    "run a program outside of containers, on a file system that all nodes see; or add pyxis to "
+                    "plugstack.conf on every node",
+                    "hpslurm nccl-tests --program /fsx/nccl-tests/build",
+                ),
+            ],
+        )
+    if output.pmi and table is None:
+        return ERROR.found(
+            f"srun and the MPI of this build do not find each other: {output.pmi}",
+            suggest=[
+                Suggestion(LOOK, "see which kinds of PMI srun has, then name one with --mpi", "srun --mpi=list"),
+                Suggestion(LOOK, "let Open MPI start the ranks", "hpslurm nccl-tests --launcher mpirun"),
+            ],
+        )
+    return None
 
 
 def _hang(facts: Facts, where: str) -> Finding:
@@ -478,6 +519,7 @@ def _several(facts: Facts, table: Table) -> Iterator[Finding]:
             suggest=[
                 Suggestion(LOOK, "a build with MPI names libmpi here", "ldd $(command -v all_reduce_perf) | grep mpi"),
                 Suggestion(LOOK, "srun must speak the same PMI as that MPI", "srun --mpi=list"),
+                Suggestion(LOOK, "or let Open MPI start the ranks", "hpslurm nccl-tests --launcher mpirun"),
             ],
         )
     elif len(tables) > 1:
@@ -533,13 +575,19 @@ def _numbers(table: Table) -> Iterator[Finding]:
     for row in table.rows:
         for half in row.halves:
             values = (half.time, half.algbw, half.busbw)
-            if not all(math.isfinite(value) and value >= 0 for value in values) or half.time == 0:
+            sound = all(math.isfinite(value) and value >= 0 for value in values) and half.time > 0
+            if not sound or (half.algbw == 0 and half.busbw > 2 * ROUNDED):  # at 8 bytes 0.00 and 0.01 stand there
                 bad.append(f"{size_name(row.size)}: time {half.time}, algbw {half.algbw}, busbw {half.busbw}")
         if not row.halves:
             bad.append(f"{size_name(row.size)}: no numbers")
     for one, following in zip(table.rows, table.rows[1:], strict=False):
         if following.size <= one.size:
             bad.append(f"{size_name(following.size)} after {size_name(one.size)}: sizes must grow")
+    most = table.reduced or (table.asked.largest if table.asked else None)
+    if most is not None and table.rows and table.rows[-1].size > most:
+        bad.append(f"{size_name(table.rows[-1].size)}, though nothing above {size_name(most)} was to run")
+    if table.average is not None and not (math.isfinite(table.average) and table.average >= 0):
+        bad.append(f"the average is {table.average}")
     if bad:
         yield NUMBERS.found(f"{bad[0]} ({len(bad)} in all)", evidence=[Evidence("table", text) for text in bad])
 
@@ -731,6 +779,7 @@ def _network(facts: Facts, table: Table | None, sizes: tuple[Size, ...], nodes: 
             or [Evidence("NCCL log", log.mixed_nics)],
             suggest=[Suggestion(LOOK, "count the devices on each node", "srun -w {nodes} hpslurm-check")],
         )
+    yield from _uneven_nics(log.rails)
     if log.fabric == "efa" and log.over_net and not log.over_gdr:
         yield NO_GDR.found(
             f"none of {log.over_net} channels between nodes uses GPUDirect RDMA" + _bandwidth_beside(sizes),
@@ -742,6 +791,24 @@ def _network(facts: Facts, table: Table | None, sizes: tuple[Size, ...], nodes: 
                 )
             ],
         )
+
+
+def _uneven_nics(rails: nccl_rails.Rails) -> Iterator[Finding]:
+    found = list(nccl_rails.uneven(rails))
+    if not found:
+        return
+    one = found[0]
+    gpu = "" if one.gpu is None else f", GPU {one.gpu}"
+    more = f" ({len(found)} ranks in all)" if len(found) > 1 else ""
+    yield UNEVEN_NICS.found(
+        f"rank {one.rank} on {one.host}{gpu}: {one.count} NICs, where {one.others} use {one.usual}{more}",
+        evidence=[
+            Evidence("NCCL log", f"{each.host} rank {each.rank}: {each.count} NICs, {each.usual} on {each.others}")
+            for each in found[:16]
+        ],
+        suggest=[Suggestion(LOOK, "count the devices on the node", "srun -w {nodes} hpslurm-check")],
+        subject=one.host if len({each.host for each in found}) == 1 else "",
+    )
 
 
 def _bandwidth_beside(sizes: tuple[Size, ...]) -> str:

@@ -6,7 +6,7 @@ Each result is one JSON line, written when its run ends, so a search survives a 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hpslurm import suggest
@@ -32,9 +32,15 @@ ONCE = Rule("busbw-slow-once", P2, "Slow once, and not again", _READING)
 UNDECIDED = Rule("busbw-undecided", P2, "Nodes that the search could not decide about", _SEARCH)
 
 
-def findings(verdict: Verdict, policy: Policy, instance: str, gpus: int, size: int) -> list[Finding]:
-    """All that the search found; ``size`` in bytes is the one that was measured."""
-    found = [*_named(verdict), *_all_slow(verdict, policy, instance, gpus, size), *_open(verdict)]
+Nics = Mapping[tuple[str, int], Sequence[str]]
+NOT_NAMED: Nics = {}
+
+
+def findings(
+    verdict: Verdict, policy: Policy, instance: str, gpus: int, size: int, nics: Nics = NOT_NAMED
+) -> list[Finding]:
+    """All that the search found; ``size`` in bytes is the one that was measured. ``nics`` by node and GPU."""
+    found = [*_named(verdict, nics), *_all_slow(verdict, policy, instance, gpus, size), *_open(verdict)]
     return [policy.mute(finding) for finding in found]
 
 
@@ -48,9 +54,12 @@ def exit_code(verdict: Verdict, found: Sequence[Finding], policy: Policy) -> int
     return 3 if BAD_NODE in counted or (named and grave) else 0
 
 
-def _named(verdict: Verdict) -> Iterator[Finding]:
+def _named(verdict: Verdict, nics: Nics) -> Iterator[Finding]:
     for one in verdict.named:
-        yield {"node": _node, "rail": _rail, "path": _path, "group": _group}[one.kind](one, verdict)
+        if one.kind == "rail":
+            yield _rail(one, verdict, nics.get((one.nodes[0], one.rail or 0), ()))
+        else:
+            yield {"node": _node, "path": _path, "group": _group}[one.kind](one, verdict)
 
 
 def _percent(one: Named) -> str:
@@ -89,9 +98,13 @@ def _node(one: Named, verdict: Verdict) -> Finding:
     )
 
 
-def _rail(one: Named, verdict: Verdict) -> Finding:
+def _rail(one: Named, verdict: Verdict, nics: Sequence[str]) -> Finding:
+    short = ", ".join(clean(name.partition(" ")[0], 64) if name.endswith(")") else clean(name, 64) for name in nics)
+    said = f"its NICs {short}" if len(nics) > 1 else f"its NIC {short}" if nics else "its NICs"
+    evidence = [Evidence("NCCL log of the rail runs", f"GPU {one.rail}: {clean(name, 100)}") for name in nics]
     return SLOW_RAIL.found(
-        f"GPU {one.rail} and its NICs: {_words(one, verdict)} with all GPUs; the other positions are fine",
+        f"GPU {one.rail} and {said}: {_words(one, verdict)} with all GPUs; the other positions are fine",
+        evidence=evidence or [Evidence("NCCL log of the rail runs", "NCCL's log does not name its NICs")],
         suggest=[
             Suggestion(LOOK, "errors of the NICs of that GPU", "srun -w {nodes} hpslurm-check"),
             suggest.drain(SLOW_RAIL.id),

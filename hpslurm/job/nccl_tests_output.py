@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from hpslurm.job import nccl_rails
 from hpslurm.text import clean
 from hpslurm.values import dataclass, field
 
@@ -121,6 +122,7 @@ class Table:
     bounds_ok: bool | None = None
     average: float | None = None
     average_ok: bool | None = None
+    announced: bool = False  # it said that it begins, as versions do that also say that they end
     concluded: bool = False
     ended_as: str = ""
     reduced: int | None = None  # bytes
@@ -184,6 +186,7 @@ class NcclLog:
     mixed_nics: str = ""
     settings: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    rails: nccl_rails.Rails = field(default_factory=nccl_rails.Rails)
     lines: int = 0
 
     @property
@@ -210,6 +213,8 @@ class Output:
     usage: str = ""
     bad_argument: str = ""
     library: str = ""  # the loader's complaint
+    pmi: str = ""  # launcher and MPI do not find each other
+    no_pyxis: str = ""  # srun does not know the options for containers
     launcher: list[str] = field(default_factory=list)
     cancelled: str = ""
     orphans: int = 0  # rows without a header above them
@@ -222,20 +227,21 @@ class Output:
 
 
 _PREFIX = re.compile(r"(?:\s*\[(\d+),(\d+)\]<std(?:out|err)>:\s?|\s*(\d+):\s)")
-_VERSION = re.compile(r"#\s*nccl-tests version (\S+)(?: \([0-9a-f]+\))? nccl-headers=(\d+) nccl-library=(\d+)")
+# Whole numbers have bounds: no size needs more than 18 digits, and int() refuses some thousands of them.
+_VERSION = re.compile(r"#\s*nccl-tests version (\S+)(?: \([0-9a-f]+\))? nccl-headers=(\d{1,9}) nccl-library=(\d{1,9})")
 _START = re.compile(r"#\s*Collective test starting: (\S+)")
-_DONE = re.compile(r"#\s*Collective test concluded: (\S+)")
+_DONE = re.compile(r"#\s*Collective test concluded: ?(\S*)")
 _ASKED = re.compile(
-    r"#?\s*nThread (\d+) nGpus (\d+) minBytes (\d+) maxBytes (\d+) step: (\d+)\((factor|bytes)\)"
-    r" warmup iters: \d+ iters: (\d+)(?: agg iters: \d+)? validation: (\d+)"
+    r"#?\s*nThread (\d{1,9}) nGpus (\d{1,9}) minBytes (\d{1,18}) maxBytes (\d{1,18}) step: (\d{1,18})\((factor|bytes)\)"
+    r" warmup iters: \d+ iters: (\d{1,18})(?: agg iters: \d+)? validation: (\d{1,9})"
 )
 _DEVICE = re.compile(
-    r"#?\s*Rank\s+(\d+)(?:\s+Group\s+\d+)?\s+Pid\s+\d+ on\s+(\S+) device\s+\d+ \[(?:0x)?([0-9a-fA-F:.]+)\] (.*\S)"
+    r"#?\s*Rank\s+(\d{1,9})(?:\s+Group\s+\d+)?\s+Pid\s+\d+ on\s+(\S+) device\s+\d+ \[(?:0x)?([0-9a-fA-F:.]+)\] (.*\S)"
 )
 _HEADER = re.compile(r"#?\s*size\s+count\s+type\b(.*)$")
-_BOUNDS = re.compile(r"#?\s*Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
+_BOUNDS = re.compile(r"#?\s*Out of bounds values\s*:\s*(\d{1,18})\s+(OK|FAILED)")
 _AVERAGE = re.compile(r"#?\s*Avg bus bandwidth\s*:\s*(\S+)(?:\s+(OK|FAILED))?\s*$")
-_REDUCED = re.compile(r"#\s*Reducing maxBytes to (\d+) due to memory limitation")
+_REDUCED = re.compile(r"#\s*Reducing maxBytes to (\d{1,18}) due to memory limitation")
 _ERROR = re.compile(r"#\s*error: (.*\S)")
 _FAILURE = re.compile(r"(\S+): Test (?:NCCL|CUDA) failure \S+:\d+ '.*")
 _TIMEOUT = re.compile(r"(\S+): Test timeout \(\d+s\) \S+:\d+")
@@ -243,6 +249,11 @@ _TOO_FEW = re.compile(r"Invalid number of GPUs: \d+ requested but only \d+ were 
 _USAGE = re.compile(r"(?:invalid option '|USAGE: \S+_perf\b|\S*_perf: (?:invalid|unrecognized) option)")
 _ARGUMENT = re.compile(r"invalid sizes? (?:specified )?for '")
 _LIBRARY = re.compile(r".*error while loading shared libraries: .*|.*symbol lookup error: .*")
+_PMI = re.compile(
+    r".*can not load PMIx library|.*Couldn't load specified plugin name for mpi/|.*Invalid MPI type '|"
+    r'The application appears to have been direct launched using "srun"|.*OMPI was not built with SLURM'
+)
+_NO_PYXIS = re.compile(r"\S*srun: unrecognized option '--(?:no-)?container-")
 _CANCELLED = re.compile(
     r".*(?:\*\*\* (?:JOB|STEP) .* CANCELLED AT .*|DUE TO TIME LIMIT.*|oom-kill event|Job step aborted).*"
 )
@@ -257,7 +268,7 @@ _NCCL = re.compile(
 )
 _NCCL_VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf|-nan)|N/A", re.IGNORECASE)
-_ROW = re.compile(r"\s*(\d+)\s+(\d+)\s+([a-z][a-z0-9_]*)\b")
+_ROW = re.compile(r"\s*(\d{1,18})\s+(\d{1,18})\s+([a-z][a-z0-9_]*)\b")
 
 
 def read(lines: Iterable[str], source: str = "output") -> Output:
@@ -360,7 +371,8 @@ class _Stream:
             table.version = match.group(1)
             table.nccl = library_version(int(match.group(3)))
         elif (match := _START.match(text)) is not None:
-            self._announced("test", number).test = match.group(1)
+            table = self._announced("test", number)
+            table.test, table.announced = match.group(1), True
         elif (match := _ASKED.match(text)) is not None:
             table = self._announced("asked", number)
             threads, gpus, low, high, step = (int(match.group(i)) for i in range(1, 6))
@@ -385,6 +397,8 @@ class _Stream:
         if (match := _BOUNDS.match(text)) is not None:
             table.bounds, table.bounds_ok = int(match.group(1)), match.group(2) == "OK"
         elif (match := _AVERAGE.match(text)) is not None:
+            if table.average is not None:  # another program that ran at the same time ends, too
+                table.copies = max(1, table.copies) + 1
             table.average = number_of(match.group(1))
             table.average_ok = None if match.group(2) is None else match.group(2) == "OK"
         elif (match := _DONE.match(text)) is not None:
@@ -415,6 +429,10 @@ class _Stream:
             output.bad_argument = output.bad_argument or clean(text)
         elif _LIBRARY.match(text):
             output.library = output.library or clean(text)
+        elif _NO_PYXIS.match(text):
+            output.no_pyxis = output.no_pyxis or clean(text)
+        elif _PMI.match(text):
+            output.pmi = output.pmi or clean(text)
         elif _CANCELLED.match(text):
             output.cancelled = output.cancelled or clean(text)
         elif _LAUNCHER.match(text):
@@ -519,6 +537,7 @@ _UNREACHABLE = re.compile(r"(?:completed with error|RC).*\b15\b|[Uu]nreachable r
 def read_nccl(host: str, level: str, text: str, log: NcclLog) -> None:
     """Take what one NCCL line tells about the network."""
     log.lines += 1
+    nccl_rails.read(host, text, log.rails)
     if level == "WARN":
         _keep(log.warnings, f"{host}: {text}")
     if (match := _NETWORK.search(text)) is not None:
@@ -550,8 +569,12 @@ def read_nccl(host: str, level: str, text: str, log: NcclLog) -> None:
 
 
 def read_nccl_lines(lines: Iterable[str], log: NcclLog) -> None:
-    """A file of NCCL_DEBUG_FILE."""
+    """A file of NCCL_DEBUG_FILE. A last line without its end was cut off and may say something else than it did."""
+    ended = False
     for line in lines:
+        if ended and not line.endswith("\n"):
+            continue
+        ended = line.endswith("\n")
         text = unlabelled(line)[1]
         if (match := _NCCL.search(text)) is not None:
             read_nccl(match.group("host"), match.group("level"), match.group("text"), log)

@@ -11,9 +11,9 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 
-from hpslurm.job.localise import Run
+from hpslurm.job.localise import RAIL, Run
 from hpslurm.sources.launch import Step
-from hpslurm.values import dataclass
+from hpslurm.values import dataclass, replace
 
 PROGRAM = "all_reduce_perf"
 # Where images put them: AWS's deep learning images, containers, own builds. The newest CUDA first.
@@ -25,6 +25,14 @@ PLACES = (
     "/usr/local/nccl-tests/build",
     "/usr/local/bin",
     "/usr/bin",
+)
+# Open MPI of AWS's images first: it is the one that their nccl-tests are linked with.
+MPIRUNS = (
+    "/opt/amazon/openmpi/bin/mpirun",
+    "/opt/amazon/openmpi5/bin/mpirun",
+    "/usr/local/bin/mpirun",
+    "/usr/lib64/openmpi/bin/mpirun",
+    "/usr/bin/mpirun",
 )
 SHARED = "nccl"  # beginning of the files that NCCL writes, one a rank
 _VERSION = re.compile(r"\d+")
@@ -54,6 +62,7 @@ class How:
     """How to start the tests on this cluster. ``gpus`` is per node, ``options`` go to srun.
 
     ``per_node`` starts one process a node that drives all its GPUs; for a build or a site without PMI.
+    ``mpirun`` is the path of Open MPI's launcher, empty: srun starts the processes itself.
     ``logs`` is the folder for NCCL's own lines, empty: they stay in the output.
     """
 
@@ -65,6 +74,7 @@ class How:
     options: tuple[str, ...] = ()
     logs: str = ""
     check: bool = True
+    mpirun: str = ""
 
 
 def find_program(name: str, given: str, path: str) -> str | None:
@@ -79,6 +89,15 @@ def find_program(name: str, given: str, path: str) -> str | None:
             if os.access(os.path.join(folder, name), os.X_OK):
                 return os.path.join(folder, name)
     return None
+
+
+def find_mpirun(given: str, path: str) -> str | None:
+    """What the user gave, if it is a path; else in PATH, else in the usual places; or None."""
+    if os.sep in given:
+        return given if os.access(given, os.X_OK) else None
+    if found := shutil.which("mpirun", path=path):
+        return os.path.abspath(found)
+    return next((place for place in MPIRUNS if os.access(place, os.X_OK)), None)
 
 
 def best_mpi(text: str) -> str:
@@ -104,20 +123,25 @@ def whole(nodes: Sequence[str], how: How) -> Step:
 
 
 def of_run(run: Run, how: How, tag: str) -> Step:
-    """The step of one planned run; a rail is one GPU of each node, chosen inside the task."""
+    """The step of one planned run; a rail is one GPU of each node, chosen inside the task.
+
+    Only rails have NCCL's lines in files, ``how.logs``: they are few, and tell which NICs a slow one has.
+    """
     name = f"{run.kind}-{tag}"
     if run.rail is not None:
         # Slurm sets this variable for the step, so it must be set again inside
         words = ("env", f"CUDA_VISIBLE_DEVICES={run.rail}", how.program, *arguments(how, 1))
-        return _step(name, run.nodes, how, words, 1)
+        return _step(f"{run.kind}{run.rail}-{tag}", run.nodes, how, words, 1)
+    how = replace(how, logs="")
     tasks, each = (1, how.gpus) if how.per_node else (how.gpus, 1)
     return _step(name, run.nodes, how, (how.program, *arguments(how, each)), tasks)
 
 
 def _step(name: str, nodes: Sequence[str], how: How, argv: tuple[str, ...], tasks: int) -> Step:
-    options = (f"--mpi={how.mpi}", *how.options)
+    # A label tells processes apart that each believe to be the first: without PMI every one prints a table.
+    options = how.options if how.mpirun else (f"--mpi={how.mpi}", "--label", *how.options)
     env = tuple(nccl_environment(how.logs, name).items())
-    return Step(name, tuple(nodes), argv, tasks, how.preset.seconds, how.gpus, options, env)
+    return Step(name, tuple(nodes), argv, tasks, how.preset.seconds, how.gpus, options, env, how.mpirun)
 
 
 def nccl_environment(logs: str, name: str) -> Mapping[str, str]:
@@ -134,3 +158,8 @@ def nccl_environment(logs: str, name: str) -> Mapping[str, str]:
 def log_files(logs: str, name: str) -> list[str]:
     """The files that NCCL wrote for a step, as far as they can be seen from here."""
     return sorted(glob.glob(os.path.join(glob.escape(logs), f"{SHARED}.{glob.escape(name)}.*"))) if logs else []
+
+
+def rail_files(logs: str, rail: int) -> list[str]:
+    """The files that NCCL wrote in the runs of this rail."""
+    return sorted(glob.glob(os.path.join(glob.escape(logs), f"{SHARED}.{RAIL}{rail}-*"))) if logs else []

@@ -2,11 +2,16 @@
 """Prints what nccl-tests prints, without a GPU: the table of a model cluster, in the layout of a version.
 
 As a program it stands in for all_reduce_perf under a real srun: only rank 0 prints, the bandwidth is that of
-the slowest node or path it runs on, and HPSLURM_MODEL names a JSON file with the faults:
+the slowest node or path it runs on, and HPSLURM_MODEL names a JSON file with the faults. Ranks and nodes are
+those of the step, or those that mpi_perf.c learned by MPI (HPSLURM_RANK, HPSLURM_HOSTS):
 
     {"busbw": 480, "slow": {"ip-10-1-0-3": 0.5}, "paths": {"ip-10-1-0-3 ip-10-1-0-4": 0.5},
      "rails": {"ip-10-1-0-3 1": 0.5}, "hang": ["ip-10-1-0-5"], "wrong": ["ip-10-1-0-6"], "crash": ["ip-10-1-0-7"],
-     "seconds": 0.1, "scale": {"8": 0.5}}
+     "seconds": 0.1, "scale": {"8": 0.5}, "nics": {"ip-10-1-0-3 1": 2}, "show": ["SOME_VARIABLE"], "stamps": "FILE"}
+
+With NCCL_DEBUG=INFO every rank writes what NCCL and its plugin would, to NCCL_DEBUG_FILE: of a p5, four NICs a GPU,
+less where ``nics`` says so. ``show`` prints variables of the task, ``stamps`` notes when a run began and ended,
+with the variable that ``note`` names.
 """
 
 import json
@@ -153,23 +158,72 @@ def rate_on(hosts, size, model, visible=()):
     return rate
 
 
+def nics_of(host, model):
+    """The PCI addresses of each GPU's NICs, as the plugin lists them."""
+    counts = [model.get("nics", {}).get(f"{host} {gpu}", 4) for gpu in range(8)]
+    return [[f"0000:{0x40 + 16 * gpu + nic:02x}:00.0" for nic in range(count)] for gpu, count in enumerate(counts)]
+
+
+def nccl_lines(host, pid, rank, gpu, gpus, ranks, groups):
+    """What one rank says under INIT,NET,ENV."""
+    said = [
+        "NET/OFI Initializing aws-ofi-nccl 1.16.2",
+        f"NET/OFI Selected provider is efa, fabric is efa-direct (found {sum(map(len, groups))} nics)",
+    ]
+    for group, addresses in enumerate(groups):
+        said += [f"NET/OFI NIC group {group} device #{one} {address}" for one, address in enumerate(addresses)]
+    said.append("Using network Libfabric")
+    said.append(
+        f"ncclCommInitRank comm 0x55d0 rank {rank} nranks {ranks} cudaDev 0 nvmlDev {gpu} busId 53000 - Init START"
+    )
+    for dev, addresses in enumerate(groups):
+        if addresses:
+            bus = int(addresses[0].split(":")[1], 16)
+            said.append(f"NET/Libfabric : GPU Direct RDMA Enabled for HCA {dev} 'rdmap{bus}s0'")
+    if ranks > gpus:
+        there, back = (rank + gpus) % ranks, (rank - gpus) % ranks
+        for channel in (gpu, gpu + 8):
+            via = f"via NET/Libfabric/{gpu}/GDRDMA"
+            said.append(f"Channel {channel:02d}/0 : {back}[{gpu}] -> {rank}[{gpu}] [receive] {via}")
+            said.append(f"Channel {channel:02d}/0 : {rank}[{gpu}] -> {there}[{gpu}] [send] {via}")
+    said.append(f"comm 0x55d0 rank {rank} nranks {ranks} cudaDev 0 busId 53000 - Destroy COMPLETE")
+    return [f"{host}:{pid}:{pid + 40} [{gpu}] NCCL INFO {text}" for text in said]
+
+
+def write_nccl(host, rank, gpu, gpus, ranks, model):
+    path = os.environ.get("NCCL_DEBUG_FILE", "").replace("%h", host).replace("%p", str(os.getpid()))
+    if not path or os.environ.get("NCCL_DEBUG") != "INFO":
+        return
+    lines = nccl_lines(host, os.getpid(), rank, gpu, gpus, ranks, nics_of(host, model))
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+
+
 def main():
     test = os.path.basename(sys.argv[0])
     given = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=False))
     with open(os.environ["HPSLURM_MODEL"], encoding="utf-8") as file:
         model = json.load(file)
-    host, rank = os.environ.get("SLURMD_NODENAME", "here"), int(os.environ.get("SLURM_PROCID", "0"))
-    hosts = unfolded(os.environ.get("SLURM_STEP_NODELIST", host))
+    host = os.environ.get("SLURMD_NODENAME", "here")
+    if "HPSLURM_RANK" in os.environ:
+        rank, every = int(os.environ["HPSLURM_RANK"]), os.environ["HPSLURM_HOSTS"].split(",")
+        hosts, tasks = list(dict.fromkeys(every)), len(every)
+    else:
+        rank = int(os.environ.get("SLURM_PROCID", "0"))
+        hosts, tasks = unfolded(os.environ.get("SLURM_STEP_NODELIST", host)), int(os.environ.get("SLURM_NTASKS", "1"))
+    gpus = tasks * int(given.get("-g", "1")) // len(hosts)
+    devices_seen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    visible = devices_seen.split(",") if devices_seen else [str(gpu) for gpu in range(8)]
+    write_nccl(host, rank, int(visible[rank % gpus % len(visible)]), gpus, gpus * len(hosts), model)
     if rank != 0:
         if host in model.get("crash", []):
             print("Segmentation fault", file=sys.stderr)
             sys.exit(139)
         return 0
-    gpus = int(os.environ.get("SLURM_NTASKS", "1")) * int(given.get("-g", "1")) // len(hosts)
-    devices_seen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    visible = devices_seen.split(",") if devices_seen else [str(gpu) for gpu in range(8)]
+    began = time.time()
     smallest, largest, factor = size_of(given["-b"]), size_of(given["-e"]), int(given.get("-f", "1"))
     say = lambda lines: print("\n".join(lines), flush=True)  # noqa: E731
+    say([f"{name}={os.environ.get(name, '')}" for name in model.get("show", [])])
     say(head("2.19", test, smallest, largest, factor) + devices(hosts, gpus) + columns("2.19", test))
     if set(hosts) & set(model.get("hang", [])):
         time.sleep(600)
@@ -180,6 +234,11 @@ def main():
         rates.append(rate_on(hosts, size, model, visible))
         say([row(size, rates[-1], gpus * len(hosts), "2.19", test, wrong=wrong)])
     say(foot(sum(rates) / len(rates), "2.19", test, wrong * len(rates)))
+    if "stamps" in model:
+        with open(model["stamps"], "a", encoding="utf-8") as file:
+            note = model.get("note")
+            told = f"{note}={os.environ.get(note, '')}" if note else ""
+            file.write(f"{','.join(hosts)} {began} {time.time()} {told}\n")
     return 7 if wrong else 0
 
 

@@ -1,6 +1,7 @@
 """Verdicts over whole outputs; the figures of p5.48xlarge are those of the table."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,81 @@ def ids(text, instance=P5, log=(), **meant):
 
 def at_8_gib(rate, **form):
     return fake.table({**HEALTHY, 8 * GIB: rate}, **form)
+
+
+# output that is damaged, edited, or of a run that was ended
+
+
+def lines_with(change):
+    """A healthy table whose lines ``change`` has seen."""
+    return "".join(change(fake.table(HEALTHY).splitlines(True)))
+
+
+DAMAGED = {
+    "nothing": ("", "busbw-no-output"),
+    "zero bytes": ("\0" * 100, "busbw-no-output"),
+    "rows without a header": (
+        lines_with(lambda lines: [one for one in lines if one.strip()[:1].isdigit()]),
+        "busbw-no-output",
+    ),
+    "cut in a row": (fake.table(HEALTHY)[: fake.table(HEALTHY).index("465.9") + 2], "busbw-incomplete"),
+    "cut in the average": (fake.table(HEALTHY)[: fake.table(HEALTHY).index("Avg bus") + 24], "busbw-incomplete"),
+    "cut before its end": (
+        lines_with(lambda lines: [one for one in lines if "concluded" not in one]),
+        "busbw-incomplete",
+    ),
+    "no average": (lines_with(lambda lines: [one for one in lines if "Avg" not in one]), "busbw-incomplete"),
+    "a row is missing": (lines_with(lambda lines: [one for one in lines if "443.7" not in one]), "busbw-incomplete"),
+    "a row too many": (fake.table(HEALTHY).replace("maxBytes 8589934592", "maxBytes 4294967296"), "busbw-bad-numbers"),
+    "negative": (fake.table(HEALTHY).replace("479.30", "-479.3"), "busbw-bad-numbers"),
+    "not a number": (fake.table(HEALTHY).replace("479.30", "   nan"), "busbw-bad-numbers"),
+    "infinite": (fake.table(HEALTHY).replace("479.30", "   inf"), "busbw-bad-numbers"),
+    "average not a number": (
+        re.sub(r"(Avg bus bandwidth +:) \S+", r"\1 nan", fake.table(HEALTHY)),
+        "busbw-bad-numbers",
+    ),
+    "average negative": (
+        fake.table(HEALTHY).replace("Avg bus bandwidth    : ", "Avg bus bandwidth    : -"),
+        "busbw-bad-numbers",
+    ),
+    "busbw without algbw": (fake.table(HEALTHY).replace("255.63", "  0.00"), "busbw-bad-numbers"),
+    "a number of 5000 digits": (fake.table(HEALTHY).replace("8589934592", "9" * 5000), "busbw-incomplete"),
+    "more than memory allowed": (
+        fake.table(HEALTHY).replace("# Using", "# Reducing maxBytes to 1073741824 due to memory limitation\n# Using"),
+        "busbw-bad-numbers",
+    ),
+    "another run behind it": (fake.table(HEALTHY) + fake.table(HEALTHY), "busbw-several-tables"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_damaged_output_is_never_a_pass_and_says_what_is_wrong(what):
+    text, rule = DAMAGED[what]
+    found = verdict(text, nodes=2, gpus=8)
+    assert rule in [one.rule.id for one in found.findings]
+    assert (1, "not judged") == (found.exit_code, found.words)
+
+
+@pytest.mark.parametrize(
+    ("end", "rule"),
+    [
+        ("slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED AT 2026-07-09T16:03:21 ***", "busbw-incomplete"),
+        ("slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 2026-07-09T16:03:21 DUE TO TIME LIMIT ***", "busbw-hang"),
+        ("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=12.0.", "busbw-incomplete"),
+        ("srun: error: n1: tasks 0-7: Terminated", "busbw-incomplete"),
+    ],
+)
+def test_output_of_a_killed_job_names_how_far_it_came_and_who_ended_it(end, rule):
+    text = fake.table(HEALTHY)
+    found = verdict(text[: text.index("  4294967296 ")] + f"{end}\n")
+    assert [rule] == [one.rule.id for one in found.findings]
+    assert "2 GiB" in found.findings[0].detail or "2 of 4 sizes" in found.findings[0].detail
+
+
+def test_rounding_at_8_bytes_is_no_damage():
+    text = fake.table({8: 0.01}, hosts=["ip-10-1-0-1"]).replace("maxBytes 8 ", "maxBytes 8 ")
+    assert "0.01  " in text
+    assert "busbw-bad-numbers" not in ids(text)
 
 
 # floors
@@ -429,6 +505,41 @@ def test_half_the_nics_are_named_with_the_host_and_the_bandwidth():
 def test_all_nics_are_no_finding():
     log = [*EFA_LOG, "a:1:2 [0] NCCL INFO NET/OFI Selected Provider is efa (found 32 nics)"]
     assert [] == ids(fake.table(HEALTHY), log=log)
+
+
+def nccl_lines(model):
+    """NCCL's lines of all ranks of a p5 pair."""
+    lines = []
+    for node, host in enumerate(("ip-10-1-0-1", "ip-10-1-0-2")):
+        for gpu in range(8):
+            rank = node * 8 + gpu
+            lines += fake.nccl_lines(host, 4000 + rank, rank, gpu, 8, 16, fake.nics_of(host, model))
+    return lines
+
+
+def test_a_rank_with_fewer_nics_than_others_is_named_with_its_gpu():
+    found = verdict(fake.table(HEALTHY), log=nccl_lines({"nics": {"ip-10-1-0-2 5": 3}}))
+    (uneven,) = [one for one in found.findings if one.rule.id == "busbw-uneven-nics"]
+    assert "rank 13 on ip-10-1-0-2, GPU 5: 3 NICs, where the same GPU on other nodes use 4" == uneven.detail
+    assert "ip-10-1-0-2" == uneven.subject
+    assert [] == ids(fake.table(HEALTHY), log=nccl_lines({}))
+
+
+def test_programs_without_labels_that_ran_at_once_are_known_by_their_last_lines():
+    one = fake.table({GIB: 1.0}, hosts=["ip-10-1-0-1"], gpus=1).splitlines(True)
+    mixed = "".join(line for pair in zip(one, one, strict=True) for line in pair)
+    assert "busbw-no-mpi" in ids(mixed)
+
+
+def test_a_launcher_that_started_nothing_is_named_with_the_way_out():
+    pmi = (
+        'The application appears to have been direct launched using "srun",\nbut OMPI was not built with SLURM\'s PMI\n'
+    )
+    found = verdict(pmi, status=1).findings[0]
+    assert "busbw-run-failed" == found.rule.id
+    assert "hpslurm nccl-tests --launcher mpirun" in [one.command for one in found.suggestions]
+    found = verdict("srun: unrecognized option '--container-image=x'\n", status=1).findings[0]
+    assert "pyxis is not installed" in found.detail
 
 
 def test_channels_without_gpudirect_are_named():
