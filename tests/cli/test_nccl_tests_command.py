@@ -242,7 +242,7 @@ def test_one_process_a_gpu_with_nccls_lines_in_a_file_for_each_rank():
     assert (8, 8, 180.0) == (step.tasks, step.gpus, step.seconds)
     assert ("-b", str(GIB), "-e", str(8 * GIB), "-f", "2") == step.argv[1:7]
     assert "-g 1 -c 1" in " ".join(step.argv)
-    assert {"--mpi=pmix", "--container-image=x"} == set(step.options)
+    assert {"--mpi=pmix", "--label", "--container-image=x"} == set(step.options)
     env = dict(step.env)
     assert ("INFO", "/shared/out/nccl.all_reduce-2.%h.%p") == (env["NCCL_DEBUG"], env["NCCL_DEBUG_FILE"])
 

@@ -13,33 +13,9 @@ from hpslurm.job import localise_report
 from hpslurm.job.localise import QUICK, State
 from tests.lab.fixtures import why_not
 from tests.lab.lab import Lab, new_folder
+from tests.lab.nccl_cluster import RUN, Cluster
 
 pytestmark = pytest.mark.lab
-FAKE = Path(__file__).parent.parent / "fake" / "nccl_tests.py"
-GPUS = 2
-RUN = ["hpslurm", "nccl-tests", "--gpus", str(GPUS), "--instance-type", "p5.48xlarge", "--mpi", "none"]
-
-
-class Cluster:
-    """A lab with the model program in it, and what is wrong with its nodes."""
-
-    def __init__(self, lab: Lab) -> None:
-        self.lab = lab
-        self.bin = Path(lab.path("work", "bin"))
-        self.bin.mkdir()
-        self.program = self.bin / "all_reduce_perf"
-        self.program.symlink_to(FAKE)
-        self.model = Path(lab.path("work", "model.json"))
-        self.faults()
-
-    def faults(self, **faults: object) -> None:
-        self.model.write_text(json.dumps({"busbw": 480, "seconds": 0.01, **faults}))
-
-    def run(self, *words: str, nodes: int = 4, program: str = "", **how: object) -> tuple[int, str, str]:
-        env = {"HPSLURM_MODEL": str(self.model)}
-        command = ["salloc", f"-wn[1-{nodes}]", "--exclusive", *RUN, "--program", program or str(self.program), *words]
-        done = self.lab.run(*command, env=env, **how)  # type: ignore[arg-type]
-        return done.returncode, done.stdout, done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +86,8 @@ def test_the_slow_rail_is_named_with_its_node(tests: Cluster) -> None:
     tests.faults(rails={"n4 1": 0.5})
     code, out, _ = tests.run("--find-slow", nodes=4, seconds=180)
     assert 3 == code
-    assert "busbw-slow-rail  n4  GPU 1" in out
+    assert "busbw-slow-rail  n4  GPU 1 and its NICs rdmap80s0, rdmap81s0, rdmap82s0, rdmap83s0:" in out
+    assert "GPU 1: rdmap80s0 (0000:50:00.0)" in out
 
 
 def test_a_hang_names_the_phase_and_leaves_no_step_behind(tests: Cluster) -> None:
@@ -124,7 +101,19 @@ def test_a_hang_names_the_phase_and_leaves_no_step_behind(tests: Cluster) -> Non
 
 def test_an_interrupt_ends_the_steps_and_says_so_by_its_exit_code(tests: Cluster) -> None:
     tests.faults(hang=["n1"])
-    command = ["salloc", "-wn[1-2]", "--exclusive", "timeout", "--preserve-status", "-s", "INT", "4", *RUN]
+    command = [
+        "salloc",
+        "-wn[1-2]",
+        "--exclusive",
+        "timeout",
+        "--preserve-status",
+        "-s",
+        "INT",
+        "4",
+        *RUN,
+        "--mpi",
+        "none",
+    ]
     done = tests.lab.run(*command, "--program", str(tests.program), env={"HPSLURM_MODEL": str(tests.model)})
     assert 130 == done.returncode, done.stderr
     assert "Traceback" not in done.stderr
@@ -156,7 +145,7 @@ def test_a_node_that_is_gone_when_the_search_goes_on_is_named_and_the_others_are
 def test_it_runs_inside_a_step_too(tests: Cluster) -> None:
     first = '[ "$SLURM_PROCID" = 0 ] || exec sleep 8; exec "$@"'
     words = ["srun", "-wn[1-2]", "--exclusive", "-n2", "--overcommit", "sh", "-c", first, "sh"]
-    words += [*RUN, "--program", str(tests.program)]
+    words += [*RUN, "--mpi", "none", "--program", str(tests.program)]
     done = tests.lab.run(*words, env={"HPSLURM_MODEL": str(tests.model)})
     assert "all_reduce on 2 nodes, 4 ranks" in done.stdout, done.stderr
 
@@ -184,7 +173,7 @@ def test_a_batch_script_runs_it_as_written_in_the_help(tests: Cluster) -> None:
     script = tests.lab.script(
         "job.sh",
         "#!/bin/bash\n#SBATCH --nodelist=n[1-4] --exclusive\n"
-        f"export HPSLURM_MODEL={tests.model}\n{' '.join(RUN)} --program {tests.program} --find-slow\n",
+        f"export HPSLURM_MODEL={tests.model}\n{' '.join(RUN)} --mpi none --program {tests.program} --find-slow\n",
     )
     tests.faults(slow={"n2": 0.6})
     job = tests.lab.submit("--output", tests.lab.path("work", "job.out"), script)

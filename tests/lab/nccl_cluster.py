@@ -1,0 +1,83 @@
+"""A lab with the model of nccl-tests in it: started by real srun or mpirun, slow where a test says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.lab.lab import Lab
+
+FAKE = Path(__file__).parent.parent / "fake"
+GPUS = 2
+RUN = ["hpslurm", "nccl-tests", "--gpus", str(GPUS), "--instance-type", "p5.48xlarge"]
+# Real libraries, and the flag with which mpi_perf.c uses them.
+LIBRARIES = {"mpi": ("WITH_MPI", "libmpi.so.40", "openmpi-bin"), "pmi2": ("WITH_PMI2", "libpmi2.so.0", "libpmi2-0")}
+
+
+class Cluster:
+    """A lab with the model program in it, and what is wrong with its nodes."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.bin = Path(lab.path("work", "bin"))
+        self.bin.mkdir()
+        self.program = self.bin / "all_reduce_perf"
+        self.program.symlink_to(FAKE / "nccl_tests.py")
+        self.model = Path(lab.path("work", "model.json"))
+        self.faults()
+
+    def faults(self, **faults: object) -> None:
+        self.model.write_text(json.dumps({"busbw": 440, "seconds": 0.01, **faults}))
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Open MPI takes nodes on one machine apart by name, and its shared memory not at all."""
+        env = {"HPSLURM_MODEL": str(self.model), "HPSLURM_PROGRAM": str(self.program)}
+        return {**env, "OMPI_MCA_btl": "tcp,self"}
+
+    def run(
+        self, *words: str, nodes: int = 4, program: str = "", job: tuple[str, ...] = ("--exclusive",), **how: object
+    ) -> tuple[int, str, str]:
+        """The command in an allocation of its own, got with the options ``job``."""
+        words = words if "--mpi" in words or "--launcher" in words else ("--mpi", "none", *words)
+        command = ["salloc", f"-wn[1-{nodes}]", *job, *RUN, "--program", program or str(self.program), *words]
+        done = self.lab.run(*command, env=self.env, **how)  # type: ignore[arg-type]
+        return done.returncode, done.stdout, done.stderr
+
+    def built(self, kind: str) -> str:
+        """The program that learns its ranks by a real library: ``mpi``, ``pmi2``, or ``none``. Skips without it."""
+        folder = Path(self.lab.path("work", f"with-{kind}"))
+        program = folder / "all_reduce_perf"
+        if program.exists():
+            return str(program)
+        need_compiler()
+        words = ["gcc", "-O1", str(FAKE / "mpi_perf.c"), "-o", str(program)]
+        if kind in LIBRARIES:
+            flag, library, package = LIBRARIES[kind]
+            if not any(Path("/usr/lib").glob(f"*/{library}")):
+                pytest.skip(f"needs {library}: apt-get install {package}")
+            words += [f"-D{flag}", f"-l:{library}"]
+        folder.mkdir()
+        subprocess.run(words, check=True)
+        return str(program)
+
+
+def need_compiler() -> None:
+    if not shutil.which("gcc"):
+        pytest.skip("needs a C compiler: apt-get install gcc libc6-dev")
+
+
+def need_mpirun() -> None:
+    if not shutil.which("mpirun") or not os.path.exists("/usr/bin/orted"):
+        pytest.skip("needs Open MPI's launcher: apt-get install openmpi-bin")
+
+
+def need_pmix() -> None:
+    """Slurm's PMIx plugin opens libpmix.so, a link that Debian has in its -dev package."""
+    if not any(Path("/usr/lib").glob("*/pmix2/lib/libpmix.so")):
+        pytest.skip("needs PMIx as Slurm opens it: apt-get install libpmix-dev")
