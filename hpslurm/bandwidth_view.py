@@ -17,7 +17,7 @@ from hpslurm.job.localise import Named, Result, State
 from hpslurm.job.nccl_tests_output import Output
 from hpslurm.text import clean
 
-BAR = 30  # characters for the fastest size
+BAR, SHORTEST_BAR = 30, 8  # characters for the fastest size; where fewer have room there is no bar
 COLOURS = {GOOD: "green", BELOW: "yellow", FAR_BELOW: "red", bandwidth.TOO_MUCH: "yellow"}
 
 
@@ -47,19 +47,23 @@ def table_lines(sizes: Sequence[Size]) -> list[str]:
         if compared:
             share = f"{100 * one.ratio:5.0f}%" if one.ratio is not None else ""
             text += f" {_number(one.expected):>9} {_number(one.fail):>8} {share:>6}"
-        word = click.style(f"{one.outcome:<14}", fg=COLOURS.get(one.outcome))
-        lines.append(f"{text}  {word}{bar(one, top)}")
+        drawn = bar(one, top, render.terminal_width() - len(text) - 16)
+        word = click.style(f"{one.outcome:<14}" if drawn else one.outcome, fg=COLOURS.get(one.outcome))
+        lines.append(f"{text}  {word}{drawn}")
     sources = dict.fromkeys(one.source for one in sizes if one.source)
     lines += [f"expected from: {source}" for source in sources]
     return lines
 
 
-def bar(one: Size, top: float) -> str:
-    """The bandwidth as a bar; ``|`` is the floor, where there is one."""
-    full = round(BAR * one.busbw / top)
-    cells = ["█" if cell < full else " " for cell in range(BAR + 1)]
+def bar(one: Size, top: float, room: int) -> str:
+    """The bandwidth as a bar, in at most ``room`` characters; ``|`` is the floor, where there is one."""
+    length = min(BAR, room - 1)
+    if length < SHORTEST_BAR:
+        return ""
+    full = round(length * one.busbw / top)
+    cells = ["█" if cell < full else " " for cell in range(length + 1)]
     if one.fail is not None:
-        cells[min(BAR, round(BAR * one.fail / top))] = "|"
+        cells[min(length, round(length * one.fail / top))] = "|"
     return "".join(cells).rstrip()
 
 
@@ -105,7 +109,8 @@ def last_line(verdict: Verdict) -> str:
     compared = sum(one.expected is not None for one in verdict.sizes)
     why = f"{compared} of {len(verdict.sizes)} sizes compared with a floor"
     above = " (see above)" if verdict.counted and ABOVE not in {one.rule for one in verdict.counted} else ""
-    return f"Verdict: {word}; {why}{above}"
+    long = len(f"Verdict: {verdict.words}; {why}{above}") > render.terminal_width()
+    return f"Verdict: {word};{chr(10) + ' ' * 8 if long else ''} {why}{above}"
 
 
 # the search
@@ -135,7 +140,8 @@ def ranking_lines(state: State, verdict: localise.Verdict, most: int = 10) -> li
     lines = [f"slowest nodes by their best run (normal {verdict.normal:.1f} GB/s, slow below {verdict.line:.1f}):"]
     for node, rate, runs in rows[:most]:
         one = Size(0, rate, GOOD, fail=verdict.line)
-        lines.append(f"  {clean(node):<{width}} {rate:8.1f}  {runs:2} runs  {bar(one, top)}")
+        text = f"  {clean(node):<{width}} {rate:8.1f}  {runs:2} run{'s' if runs > 1 else ' '}  "
+        lines.append((text + bar(one, top, render.terminal_width() - len(text))).rstrip())
     return lines
 
 

@@ -236,9 +236,8 @@ def run_steps(
                 progress.done()
                 yield one
             else:
-                progress.say(
-                    f"{what}{over} of {len(wanted)} done, {one.progress()}" if len(wanted) > 1 else one.progress()
-                )
+                count = f"{over} of {len(wanted)} done, " if len(wanted) > 1 else ""
+                progress.say(f"{what}{count}{one.progress()}")
     finally:
         progress.done()
 
@@ -534,6 +533,7 @@ def command(ctx: click.Context, /, **chosen: Any) -> int:
       hpslurm nccl-tests --find-slow
     \b
       salloc -N2 --exclusive --gpus-per-node=8 hpslurm nccl-tests
+      hpslurm nccl-tests --launcher /opt/amazon/openmpi/bin/mpirun
     \b
     Saved output, on any machine:
       hpslurm nccl-tests judge slurm-4711.out --instance-type p5.48xlarge

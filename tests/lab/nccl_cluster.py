@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import re
 import shutil
+import struct
 import subprocess
+import termios
 from pathlib import Path
 
 import pytest
 
-from tests.lab.lab import Lab
+from tests.lab.lab import Lab, call_us_localhost
 
 FAKE = Path(__file__).parent.parent / "fake"
 GPUS = 2
@@ -48,6 +52,38 @@ class Cluster:
         command = ["salloc", f"-wn[1-{nodes}]", *job, *RUN, "--program", program or str(self.program), *words]
         done = self.lab.run(*command, env=self.env, **how)  # type: ignore[arg-type]
         return done.returncode, done.stdout, done.stderr
+
+    def on_terminal(self, columns: int, *words: str, seconds: float = 60) -> list[str]:
+        """What the command writes to a terminal of this width, in an allocation: lines, also those written over."""
+
+        def before_exec() -> None:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # salloc looks whether it is in the foreground
+            if self.lab.own_name:
+                call_us_localhost()
+
+        ours, theirs = os.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        command = ["salloc", "-Q", "-wn[1-4]", "--exclusive", *RUN, "--mpi", "none", "--program", str(self.program)]
+        child = subprocess.Popen(
+            [*command, *words],
+            env={**self.lab.environment(), **self.env, "TERM": "xterm"},
+            cwd=self.lab.path("work"),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            preexec_fn=before_exec,
+        )
+        os.close(theirs)
+        said = b""
+        try:
+            while part := os.read(ours, 1 << 16):
+                said += part
+        except OSError:  # how the end of a terminal shows
+            pass
+        os.close(ours)
+        child.wait(seconds)
+        return [piece.rstrip() for piece in re.split(r"[\r\n]+", said.decode()) if piece.strip()]
 
     def built(self, kind: str) -> str:
         """The program that learns its ranks by a real library: ``mpi``, ``pmi2``, or ``none``. Skips without it."""

@@ -11,13 +11,14 @@ and /tmp/hpslurm-<uid>. Standard library only: it runs before anything is instal
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 if sys.version_info < (3, 10):  # noqa: UP036 - whatever python3 is
     sys.exit(f"Python 3.10 or later is needed, {sys.executable} is {sys.version.split()[0]}: PYTHON=... make test")
@@ -44,6 +45,12 @@ PACKAGES = (
     ("/usr/include/stdlib.h", "libc6-dev"),
 )
 PROMTOOL = os.path.join(BUILD, "promtool", "promtool")
+# For tests that start ranks by real MPI: mpirun, PMIx as Slurm's plugin opens it, Slurm's PMI-2. The demo needs none.
+MPI_PACKAGES = (
+    ("mpirun", "openmpi-bin"),
+    ("/usr/lib/*/pmix2/lib/libpmix.so", "libpmix-dev"),
+    ("/usr/lib/*/libpmi2.so.0", "libpmi2-0"),
+)
 
 
 class PrepareError(Exception):
@@ -58,12 +65,15 @@ def say(text: str) -> None:
 
 
 def missing_packages() -> list[str]:
-    wanted = [package for sign, package in PACKAGES if not _there(sign)] if os.geteuid() == 0 else []
-    return wanted + ([] if can_make_venv() else ["python3-venv"])
+    return _missing(PACKAGES) + ([] if can_make_venv() else ["python3-venv"])
+
+
+def _missing(packages: Sequence[tuple[str, str]]) -> list[str]:
+    return [package for sign, package in packages if not _there(sign)] if os.geteuid() == 0 else []
 
 
 def _there(sign: str) -> bool:
-    return os.path.exists(sign) if sign.startswith("/") else bool(shutil.which(sign, path=lab.SYSTEM_PATH))
+    return bool(glob.glob(sign) if sign.startswith("/") else shutil.which(sign, path=lab.SYSTEM_PATH))
 
 
 def can_make_venv() -> bool:
@@ -208,6 +218,11 @@ def prepare(daemons: bool) -> None:
             if daemons or "python3-venv" in missing:
                 raise
             say(f"{error}\nset-up: going on without")
+    if not daemons and (absent := _missing(MPI_PACKAGES)):
+        try:
+            install(absent)
+        except PrepareError as error:
+            say(f"{error}\nset-up: going on without; tests with real MPI are left out")
     if daemons and (absent := lab.missing_programs()):
         raise PrepareError(f"not installed: {', '.join(absent)}")
     make_venv()

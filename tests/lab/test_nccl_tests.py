@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -179,3 +180,23 @@ def test_a_batch_script_runs_it_as_written_in_the_help(tests: Cluster) -> None:
     job = tests.lab.submit("--output", tests.lab.path("work", "job.out"), script)
     tests.lab.wait_for_job(job, seconds=120)
     assert "Named: n2\n" in Path(tests.lab.path("work", "job.out")).read_text()
+
+
+@pytest.mark.parametrize("columns", [60, 200])
+def test_a_terminal_shows_the_size_reached_and_the_bandwidth_so_far(tests: Cluster, columns: int) -> None:
+    tests.faults(seconds=0.3)
+    said = tests.on_terminal(columns)
+    first = next(i for i, piece in enumerate(said) if "2 nodes" in piece or "4 nodes" in piece)
+    live = said[:first]
+    assert ["all_reduce-4: starting", "1 GiB 396.0 GB/s"] == [live[0], live[1].partition(": ")[2]]
+    assert "all_reduce-4: 8 GiB 436.2 GB/s" == live[-1]
+    plain = [re.sub(r"\x1b\[[0-9;]*m", "", piece) for piece in said]
+    assert [] == [piece for piece in plain if len(piece) > columns]
+    assert any("█" in piece for piece in plain)
+
+
+def test_a_terminal_shows_the_round_of_a_search_and_what_is_left_of_it(tests: Cluster) -> None:
+    tests.faults(seconds=0.5)
+    said = tests.on_terminal(60, "--find-slow")
+    assert any(piece.startswith("round 1, pair: 1 of 2 done, pair-0.") for piece in said)
+    assert any(piece == "round 2, group: group-1.0: 4 GiB 418.0 GB/s" for piece in said)
