@@ -228,6 +228,7 @@ class Output:
 
 _PREFIX = re.compile(r"(?:\s*\[(\d+),(\d+)\]<std(?:out|err)>:\s?|\s*(\d+):\s)")
 # Whole numbers have bounds: no size needs more than 18 digits, and int() refuses some thousands of them.
+_INSIDE = re.compile(r"\[\d+,(\d+)\]<std(?:out|err)>:")
 _VERSION = re.compile(r"#\s*nccl-tests version (\S+)(?: \([0-9a-f]+\))? nccl-headers=(\d{1,9}) nccl-library=(\d{1,9})")
 _START = re.compile(r"#\s*Collective test starting: (\S+)")
 _DONE = re.compile(r"#\s*Collective test concluded: ?(\S*)")
@@ -298,11 +299,13 @@ class Reader:
     def feed(self, line: str) -> Row | None:
         """Take one line; returns the row that it completed, if any."""
         self.output.lines += 1
-        label, text = unlabelled(line.rstrip("\r\n").replace("\0", ""))
-        stream = self._streams.get(label)
-        if stream is None:
-            stream = self._streams[label] = _Stream(self.output, label)
-        return stream.take(text, self.output.lines)
+        row = None
+        for label, text in by_label(line.rstrip("\r\n").replace("\0", "")):
+            stream = self._streams.get(label)
+            if stream is None:
+                stream = self._streams[label] = _Stream(self.output, label)
+            row = stream.take(text, self.output.lines) or row
+        return row
 
 
 def unlabelled(line: str) -> tuple[str, str]:
@@ -311,6 +314,26 @@ def unlabelled(line: str) -> tuple[str, str]:
     if match is None:
         return "", line
     return match.group(2) or match.group(3), line[match.end() :]
+
+
+def by_label(line: str) -> Iterator[tuple[str, str]]:
+    """The parts of a line by the process that wrote them.
+
+    Open MPI puts its tag before each piece that it reads, wherever that begins: behind a row, before its newline.
+    """
+    label, text = unlabelled(line)
+    if "]<std" not in text:
+        yield label, text
+        return
+    end = 0
+    joined = ""
+    for match in _INSIDE.finditer(text):
+        joined += text[end : match.start()]
+        end = match.end()
+        if match.group(1) != label:
+            yield label, joined
+            label, joined = match.group(1), ""
+    yield label, joined + text[end:]
 
 
 class _Stream:

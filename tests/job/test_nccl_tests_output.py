@@ -275,3 +275,22 @@ def test_lines_of_trouble_are_told_apart(line, field):
         for name in ("failures", "timeout", "too_few_gpus", "usage", "bad_argument", "library", "cancelled", "launcher")
         if getattr(found, name) != getattr(blank, name)
     }
+
+
+def test_a_tag_of_open_mpi_anywhere_in_a_line_changes_nothing():
+    """As Open MPI 4.1 wrote them: it tags each piece that it reads, and pieces end before a newline or in a row."""
+    plain = fake.table(RATES)
+    row = next(line for line in plain.splitlines() if line.strip().startswith("8589934592"))
+    half = len(row) // 2
+    torn = f"{row[:half]}[1,0]<stdout>:{row[half:]}[1,0]<stdout>:"
+    tagged = "".join(f"[1,0]<stdout>:{torn if line == row else line}\n" for line in plain.splitlines())
+    whole, cut = output.read(plain.splitlines()), output.read(tagged.splitlines())
+    assert [one.size for one in whole.tables[0].rows] == [one.size for one in cut.tables[0].rows]
+    assert whole.tables[0].rows[-1].halves == cut.tables[0].rows[-1].halves
+    assert (True, True) == (whole.tables[0].complete, cut.tables[0].complete)
+
+
+def test_two_processes_in_one_line_are_taken_apart():
+    assert [("0", "one"), ("1", "two")] == list(output.by_label("[1,0]<stdout>:one[1,1]<stderr>:two"))
+    assert [("0", "one")] == list(output.by_label("[1,0]<stdout>:on[1,0]<stdout>:e"))
+    assert [("", "[0] plain")] == list(output.by_label("[0] plain"))
