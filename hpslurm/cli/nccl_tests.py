@@ -16,7 +16,7 @@ import click
 
 from hpslurm import bandwidth_view as view
 from hpslurm import policy as policies
-from hpslurm import records, render
+from hpslurm import records, render, whole_file
 from hpslurm.finding import Finding
 from hpslurm.job import bandwidth, baseline, localise, localise_report, nccl_rails
 from hpslurm.job import nccl_tests_output as reading
@@ -691,10 +691,9 @@ def healthy_rounds(state: State) -> int:
 
 def write_html(path: str, text: str) -> None:
     try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
+        whole_file.write(path, text.encode())
     except OSError as error:
-        raise fail(f"{path}: {error.strerror}") from None
+        raise fail(f"could not write {path}: {error.strerror}") from None
     click.echo(f"page written: {path}", err=True)
 
 
