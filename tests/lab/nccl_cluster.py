@@ -10,6 +10,7 @@ import shutil
 import struct
 import subprocess
 import termios
+import time
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,13 @@ class Cluster:
         command = ["salloc", f"-wn[1-{nodes}]", *job, *RUN, "--program", program or str(self.program), *words]
         done = self.lab.run(*command, env=self.env, **how)  # type: ignore[arg-type]
         return done.returncode, done.stdout, done.stderr
+
+    def steps_left(self, seconds: float = 10) -> str:
+        """What squeue lists of steps; one that was just ended may stand there for a moment."""
+        end = time.monotonic() + seconds
+        while (left := self.lab.run("squeue", "--steps", "--noheader").stdout) and time.monotonic() < end:
+            time.sleep(0.2)
+        return left
 
     def on_terminal(self, columns: int, *words: str, seconds: float = 60) -> list[str]:
         """What the command writes to a terminal of this width, in an allocation: lines, also those written over."""

@@ -97,7 +97,7 @@ def test_a_hang_names_the_phase_and_leaves_no_step_behind(tests: Cluster) -> Non
     assert 1 == code
     assert "busbw-hang" in out
     assert "the first transfer" in out
-    assert "" == tests.lab.run("squeue", "--steps", "--noheader").stdout
+    assert "" == tests.steps_left()
 
 
 def test_an_interrupt_ends_the_steps_and_says_so_by_its_exit_code(tests: Cluster) -> None:
@@ -118,7 +118,7 @@ def test_an_interrupt_ends_the_steps_and_says_so_by_its_exit_code(tests: Cluster
     done = tests.lab.run(*command, "--program", str(tests.program), env={"HPSLURM_MODEL": str(tests.model)})
     assert 130 == done.returncode, done.stderr
     assert "Traceback" not in done.stderr
-    assert "" == tests.lab.run("squeue", "--steps", "--noheader").stdout
+    assert "" == tests.steps_left()
 
 
 def test_a_search_goes_on_from_its_file(tests: Cluster) -> None:
