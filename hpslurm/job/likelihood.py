@@ -110,7 +110,7 @@ class Explanation(Generic[Key]):
     def _at_most(self, key: Key) -> float:
         """More than this it cannot gain."""
         gain = sum(math.log(run.ratio) for run in self._of[key] if run.ratio > 1)
-        return gain + self._fast(key) * math.log(1 - self.often[-1]) if gain else 0.0
+        return gain + self._fast(key) * math.log(1 - self.often[-1]) if gain >= self._suspicion else gain
 
     def gain(self, key: Key) -> float:
         """How much likelier the results are with it, over and above the named ones."""
