@@ -14,7 +14,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from typing import Any
 
 from hpslurm import toml
 from hpslurm.render import fold_nodes
@@ -29,7 +28,9 @@ _ADDRESSES_6 = ipaddress.ip_network("2001:db8::/32")
 _PSEUDONYM = re.compile(r"user-\d+")
 _V4 = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?!\d|\.\d)")
 _V6 = re.compile(r"(?<![0-9A-Za-z_:.])[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}(?![0-9A-Za-z_:])")
-_NODE = re.compile(r"(?<![A-Za-z0-9])(?P<kind>ip|ec2)(?P<parts>(?:-(?:\d{1,3}(?!\d)|\[[\d,/-]{1,2000}\])){4})(?!\d|-\d+-\d)")
+_NODE = re.compile(
+    r"(?<![A-Za-z0-9])(?P<kind>ip|ec2)(?P<parts>(?:-(?:\d{1,3}(?!\d)|\[[\d,/-]{1,2000}\])){4})(?!\d|-\d+-\d)"
+)
 _CUT_LIST = re.compile(r"(?<![A-Za-z0-9])(?:ip|ec2)-(?!198-18-)\d{1,3}-[\d,\[\]/-]*\[[\d,/-]*\]?")  # by us or by Slurm
 _ANY_NODE = "ip-198-18-255-255"
 # 9.1.0.70 is an address unless something says that it is a version; of a private network only a plain word does.
@@ -40,7 +41,9 @@ _STAYS = tuple(
     ipaddress.ip_network(one)
     for one in ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "255.0.0.0/8", "198.18.0.0/16")
 )
-_PRIVATE = tuple(ipaddress.ip_network(one) for one in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"))
+_PRIVATE = tuple(
+    ipaddress.ip_network(one) for one in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
+)
 _ROUTED_6 = tuple(ipaddress.ip_network(one) for one in ("2000::/3", "fc00::/7", "fe80::/10"))
 
 
@@ -268,6 +271,3 @@ def _group(match: re.Match[str]) -> str:
 
 def _hidden(rule: str, value: str) -> str:
     return value if value.startswith(MASKED) else f"{MASKED}{rule}>"
-
-
-

@@ -396,16 +396,20 @@ def read_folder(folder: str, node: str = "") -> tuple[list[Record], list[str]]:
 
 def read(path: str, node: str, hook: str) -> Record:
     """One record. Raises OSError, or ValueError for a file that root does not own alone."""
+    return parse(read_text(path), node, hook)
+
+
+def read_text(path: str) -> str:
+    """The lines of a record as they are. Raises as ``read``."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         about = os.fstat(handle)
         if not stat.S_ISREG(about.st_mode) or about.st_uid not in (0, os.geteuid()) or about.st_mode & 0o022:
             raise ValueError("refused: not a regular file that only root may write")
         with os.fdopen(os.dup(handle), "rb") as file:
-            text = file.read(LARGEST).decode("utf-8", "replace")
+            return file.read(LARGEST).decode("utf-8", "replace")
     finally:
         os.close(handle)
-    return parse(text, node, hook)
 
 
 def parse(text: str, node: str, hook: str) -> Record:

@@ -162,7 +162,10 @@ FORMS = {
 planted = st.sampled_from(sorted(FORMS)).flatmap(
     lambda name: FORMS[name][0].map(lambda value: (value, FORMS[name][1].format(value)))
 )
-LINES = [*HEALTHY.read_text(encoding="utf-8").splitlines()[:60], *(log_of(c).decode("utf-8", "replace")[:300] for c in CORPUS[:30])]
+LINES = [
+    *HEALTHY.read_text(encoding="utf-8").splitlines()[:60],
+    *(log_of(c).decode("utf-8", "replace")[:300] for c in CORPUS[:30]),
+]
 around = st.one_of(st.text(max_size=80), st.sampled_from(LINES))
 
 

@@ -11,6 +11,7 @@ import click
 
 # name -> module:function, and the line that --help shows. Looking must not import boto3.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "bundle": ("bundle:command", "Collect what AWS Support asks for into one file, masked."),
     "check": ("check:command", "Look at this node, as a job step sees it (also: hpslurm-check)."),
     "completion": ("completion:command", "Print the lines that let bash, zsh or fish complete hpslurm."),
     "diagnose": (

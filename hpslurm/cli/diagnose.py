@@ -131,7 +131,7 @@ def command(
     host = Host(root, seconds=SECONDS)
     chosen = _chooser(only)
     options = aws_half.Options(cluster, region, profile, since)
-    ask = None if no_aws or not _means_aws(options, host) else partial(_ask_aws, options)
+    ask = None if no_aws or not means_aws(options, host) else partial(_ask_aws, options)
     if probe and ask is None:
         raise click.UsageError("--probe ssm needs AWS: pass --cluster and --region, and not --no-aws")
     nodes = partial(_ask_nodes, options, rules, sample_nodes, bool(only), root) if probe else None
@@ -165,7 +165,7 @@ def command(
     return 3 if _failed(results, fail_on, strict) else 0
 
 
-def _means_aws(options: aws_half.Options, host: Host) -> bool:
+def means_aws(options: aws_half.Options, host: Host) -> bool:
     """Whether there is any sign that this is about HyperPod: a name, the environment, or HyperPod's own file."""
     named = options.cluster or options.region or options.profile or any(os.environ.get(name) for name in AWS_ENV)
     return bool(named) or host.exists(RESOURCES)

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable
+from typing import Any
 
 import click
 
@@ -20,6 +21,7 @@ from hpslurm.sources import slurm
 from hpslurm.sources.host import Host
 from hpslurm.sources.slurm import SlurmJob
 from hpslurm.text import clean
+from hpslurm.values import dataclass
 
 SECONDS = 25.0  # for Slurm's programs together
 ACTIVE = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "RESIZING", "STAGE_OUT")
@@ -81,47 +83,85 @@ def command(
 
         gpu_report.show(gpu, folders(rules, results), as_json)
         return 0
+    one = look(rules, root, job_id, results)
+    if one.job is None and not one.found:
+        raise click.ClickException(nothing_known(job_id, one.why, rules, results, one.troubles))
+    ended = None
+    if one.over and (output or not well(one.job)):
+        ended = cause.find(one.job, output, one.found, one.counted)
+    outcome = results_of(one, ended)
+    lines = (
+        [records.encode(line) for line in json_lines(rules, job_id, outcome, ended)] if as_json else text(one, ended)
+    )
+    click.echo("\n".join(lines))
+    sys.stdout.flush()
+    return 3 if worst(outcome, fail_on, strict) else 0
+
+
+@dataclass(frozen=True)
+class Look:
+    """A job as Slurm and its nodes' records know it. ``why`` says why Slurm could not be asked, or is empty."""
+
+    id: str
+    job: SlurmJob | None
+    why: str
+    found: tuple[records.Record, ...]
+    troubles: tuple[str, ...]
+    seen: report.View
+    named: tuple[Finding, ...]
+
+    @property
+    def over(self) -> bool:
+        return self.job is None or self.job.state not in ACTIVE
+
+    @property
+    def counted(self) -> list[Finding]:
+        return [one for one in self.named if not one.muted]
+
+    @property
+    def outcome(self) -> list[Result]:
+        outcome = [Result("records", FAIL if self.named else PASS, "", 0.0, None, self.named)]
+        outcome += [Result(probe, UNKNOWN, f"{node}: {note}") for probe, note, node in self.seen.not_checked]
+        outcome += [
+            Result("records", UNKNOWN, f"{one.what}: {render.fold_nodes(one.nodes)}") for one in self.seen.unseen
+        ]
+        outcome += [Result("records", UNKNOWN, trouble) for trouble in self.troubles]
+        return [*outcome, *([Result("slurm", UNKNOWN, self.why)] if self.why else [])]
+
+
+def look(rules: Policy, root: str, job_id: str, results: str | None, *, ask_slurm: bool = True) -> Look:
+    """Everything but the job's own output. Raises UsageError for what is no job id."""
     host = Host(root, seconds=SECONDS)
+    job, why = None, "" if ask_slurm else "it was not asked (--no-slurm)"
     try:
-        job, why = slurm.job(host, job_id), ""
+        job = slurm.job(host, job_id) if ask_slurm else None
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     except Exception as error:
-        job, why = None, reason(error)
-    host.end_all()
+        why = reason(error)
+    finally:
+        host.end_all()
     found, troubles = read(rules, results, str(job.id) if job else job_id)
-    if job is None and not found:
-        raise click.ClickException(nothing_known(job_id, why, rules, results, troubles))
     over = job is None or job.state not in ACTIVE
     seen = report.view(found, nodes_of(job), over=over, all_read=not troubles)
-    named = [rules.mute(finding) if not finding.muted else finding for finding in seen.findings]
-    outcome = [Result("records", FAIL if named else PASS, "", 0.0, None, tuple(named))]
-    outcome += [Result(probe, UNKNOWN, f"{node}: {note}") for probe, note, node in seen.not_checked]
-    outcome += [Result("records", UNKNOWN, f"{one.what}: {render.fold_nodes(one.nodes)}") for one in seen.unseen]
-    outcome += [Result("records", UNKNOWN, trouble) for trouble in troubles]
-    outcome += [Result("slurm", UNKNOWN, why)] if why else []
-    why_it_ended = None
-    if over and (output or not well(job)):
-        why_it_ended = cause.find(job, output, found, [one for one in named if not one.muted])
-        outcome += [Result("job_output", UNKNOWN, note) for note in why_it_ended.notes]
-    if as_json:
-        print_lines(rules, job_id, outcome, why_it_ended)
-    else:
-        click.echo("\n".join(text(job, job_id, seen, named, troubles, why, why_it_ended)))
-    sys.stdout.flush()
-    return 3 if worst(outcome, fail_on, strict) else 0
+    named = tuple(rules.mute(finding) if not finding.muted else finding for finding in seen.findings)
+    return Look(job_id, job, why, tuple(found), tuple(troubles), seen, named)
+
+
+def results_of(look: Look, ended: cause.Cause | None) -> list[Result]:
+    """Everything that was looked at, the job's output too."""
+    return [*look.outcome, *(Result("job_output", UNKNOWN, note) for note in (ended.notes if ended else ()))]
 
 
 def well(job: SlurmJob | None) -> bool:
     return job is not None and job.state == "COMPLETED" and not job.exit_code and not job.derived_code
 
 
-def print_lines(rules: Policy, job_id: str, outcome: list[Result], why: cause.Cause | None) -> None:
+def json_lines(rules: Policy, job_id: str, outcome: list[Result], why: cause.Cause | None) -> list[dict[str, Any]]:
     *before, end = records.lines(rules, {**os.environ, "SLURM_JOB_ID": job_id}, "report", outcome)
     events = [scan_lines.event_line(one) for one in scan_lines.worth_keeping(why.events)] if why else []
     diagnosis = [scan_lines.diagnosis_line(why.diagnosis)] if why else []
-    for line in [*before, *events, *diagnosis, end]:
-        click.echo(records.encode(line))
+    return [*before, *events, *diagnosis, end]
 
 
 def read(rules: Policy, results: str | None, job: str) -> tuple[list[records.Record], list[str]]:
@@ -185,19 +225,12 @@ def headline(job: SlurmJob | None, job_id: str, why: str = "") -> str:
     return ", ".join(parts) + (f"  [{job.source}]" if job.source else "")
 
 
-def text(
-    job: SlurmJob | None,
-    job_id: str,
-    seen: report.View,
-    named: list[Finding],
-    troubles: list[str],
-    why: str,
-    ended: cause.Cause | None,
-) -> list[str]:
+def text(look: Look, ended: cause.Cause | None) -> list[str]:
     """The report as people see it: one line for a job that went well and left nothing."""
-    folded = render.fold(named)
+    job, seen, troubles, why = look.job, look.seen, look.troubles, look.why
+    folded = render.fold(look.named)
     not_checked = [render.NotChecked(probe, note, (node,)) for probe, note, node in seen.not_checked]
-    head = headline(job, job_id, why)
+    head = headline(job, look.id, why)
     if well(job) and not folded and not not_checked and not troubles and not why and ended is None:
         return [f"{head}; {_recorded(seen, job)}"]
     lines = [head]

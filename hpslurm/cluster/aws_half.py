@@ -79,7 +79,8 @@ def collect(options: Options, local: Layout | None = None, now: float | None = N
     answers: dict[str, Any] = {"account": identity}
     try:
         answers["old"] = aws.old()
-        cluster = _with_roles(hyperpod.fetch_cluster(aws, name), local)
+        answers["described"] = hyperpod.describe(aws, name)
+        cluster = _with_roles(hyperpod.parse_cluster(answers["described"]), local)
         answers["cluster"] = cluster
     except NotFound:
         raise NoCluster(f"no cluster {name!r} in {region}; {_known(aws)}") from None
@@ -87,7 +88,7 @@ def collect(options: Options, local: Layout | None = None, now: float | None = N
         return View({"account": why}, now, now - options.since, region)
     except Unknown as why:
         cluster = None
-        answers.update(dict.fromkeys(OF_THE_CLUSTER, why))
+        answers.update(dict.fromkeys(("described", *OF_THE_CLUSTER), why))
     answers.update(_side_by_side(_tasks(aws, name, cluster, now, options.since)))
     return View(answers, now, now - options.since, region, identity, dict(aws.requests))
 

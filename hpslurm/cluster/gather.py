@@ -271,12 +271,12 @@ def read_folders(folders: Sequence[str]) -> tuple[dict[str, records.Record], lis
     troubles: list[str] = []
     for folder in folders:
         some, refused = records.read_folder(folder)
-        found += (replace(one, node=_node_of(one)) for one in some)
+        found += (replace(one, node=node_of(one)) for one in some)
         troubles += refused
     return records.newest(found), troubles, frozenset(one.hook for one in found)
 
 
-def _node_of(record: records.Record) -> str:
+def node_of(record: records.Record) -> str:
     """The node that a record says it is of: srun cannot put Slurm's node name into a file name."""
     named = record.run.get("node")
     return named if isinstance(named, str) and NODE_NAME.fullmatch(named) else record.node

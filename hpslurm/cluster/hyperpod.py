@@ -155,9 +155,9 @@ class Facts:
 # reading
 
 
-def fetch_cluster(aws: Aws, name: str) -> Cluster:
+def describe(aws: Aws, name: str) -> dict[str, Any]:
     """Raises Unknown as the door does; NotFound where no cluster has the name."""
-    return parse_cluster(aws.read("sagemaker", "DescribeCluster", ClusterName=name))
+    return aws.read("sagemaker", "DescribeCluster", ClusterName=name)
 
 
 def parse_cluster(raw: dict[str, Any]) -> Cluster:

@@ -44,7 +44,11 @@ class Cause:
 
 def find(job: SlurmJob | None, output: Sequence[str], records: Iterable[Record], findings: Sequence[Finding]) -> Cause:
     """``output`` are files named by hand; without them Slurm says where the output is, while it remembers."""
-    read = _output(job, output)
+    return judged(job, _output(job, output), records, findings)
+
+
+def judged(job: SlurmJob | None, read: joblog.Found, records: Iterable[Record], findings: Sequence[Finding]) -> Cause:
+    """The same, of output that is read already."""
     kept = [event for record in records for line in record.events if (event := lines.event_of(line))]
     seen = {event.file for event in read.events}
     events = [*read.events, *(event for event in kept if event.file not in seen)]  # the epilog read the same files
@@ -58,7 +62,21 @@ def _output(job: SlurmJob | None, output: Sequence[str]) -> joblog.Found:
         return joblog.Found(
             notes=("only Slurm knows where the output of the job is, and does not say now: name it (--output)",)
         )
-    about = joblog.Job(
+    about = about_output(job)
+    if job.stdout is None and job.source == "sacct" and not output:
+        return joblog.Found(notes=("the accounting does not keep where the output is: name it (--output)",))
+    asked = [replace(about, stdout=path, stderr="") for path in output] or [about]
+    found = [_read(one) for one in asked]
+    return joblog.Found(
+        tuple(event for one in found for event in one.events),
+        tuple(note for one in found for note in one.notes),
+        tuple(file for one in found for file in one.files),
+    )
+
+
+def about_output(job: SlurmJob) -> joblog.Job:
+    """What is needed to find the job's output."""
+    return joblog.Job(
         str(job.id),
         job.user,
         job.uid,
@@ -70,15 +88,6 @@ def _output(job: SlurmJob | None, output: Sequence[str]) -> joblog.Found:
         str(job.array_job or ""),
         str(job.array_task) if job.array_task is not None else "",
         job.batch_host or joblog.first_node(job.nodes),
-    )
-    if job.stdout is None and job.source == "sacct" and not output:
-        return joblog.Found(notes=("the accounting does not keep where the output is: name it (--output)",))
-    asked = [replace(about, stdout=path, stderr="") for path in output] or [about]
-    found = [_read(one) for one in asked]
-    return joblog.Found(
-        tuple(event for one in found for event in one.events),
-        tuple(note for one in found for note in one.notes),
-        tuple(file for one in found for file in one.files),
     )
 
 

@@ -44,7 +44,7 @@ class Collector:
     def add(self, path: str, progress: Callable[[int], None] | None = None) -> None:
         try:
             with read.opened(path) as stream:
-                if path != "-" and self._dump(stream, path, progress):
+                if path != "-" and self.dump(stream, path, progress):
                     return
                 self.stream(stream, path, progress)
         except read.Unreadable as error:
@@ -60,7 +60,7 @@ class Collector:
                 raise
             self.unread.append(f"{path}: damaged archive ({error}); what came before the damage was read")
 
-    def _dump(self, stream: IO[bytes], path: str, progress: Callable[[int], None] | None) -> bool:
+    def dump(self, stream: IO[bytes], path: str, progress: Callable[[int], None] | None = None) -> bool:
         """Takes the file if it is a flight recorder dump or a RAS report as JSON."""
         if not stream.seekable():
             return False

@@ -152,7 +152,7 @@ def look(job: Job, *, limit: int = userfile.LIMIT, seconds: float = SECONDS, fas
             notes.append(taken.note)
         if taken.head or taken.tail:
             files.append(path)
-            notes += _scan(collector, path, taken, deadline)
+            notes += scan(collector, path, taken, deadline)
     events = sorted(collector.result(), key=lambda event: (event.role == NOISE, -event.weight))
     return Found(tuple(events[:KEPT]), tuple(notes), tuple(files))
 
@@ -165,7 +165,7 @@ def epilog(env: Mapping[str, str], *, seconds: float = SECONDS) -> tuple[list[di
     return [lines.event_line(event) for event in found.events], list(found.notes)
 
 
-def _scan(collector: Collector, path: str, taken: userfile.Taken, deadline: float) -> list[str]:
+def scan(collector: Collector, path: str, taken: userfile.Taken, deadline: float) -> list[str]:
     """The end first: it is where failures stand. Without the middle its lines are counted from the end."""
     shown = clean(path, 200)
     head, tail = (taken.head, taken.tail) if taken.tail else (b"", taken.head)

@@ -91,7 +91,7 @@ def opened(path: str) -> IO[bytes]:
         return io.BufferedReader(raw, 1 << 20) if isinstance(raw, io.RawIOBase) else raw
     magic = raw.read(6)
     raw.seek(0)
-    return _decompressed(path, raw, magic)
+    return decompressed(path, raw, magic)
 
 
 def _peek_pipe(raw: io.FileIO) -> IO[bytes] | None:
@@ -100,10 +100,11 @@ def _peek_pipe(raw: io.FileIO) -> IO[bytes] | None:
         return None
     except OSError:
         buffered = io.BufferedReader(raw, 1 << 20)
-        return _decompressed("-", buffered, bytes(buffered.peek(6)[:6]))
+        return decompressed("-", buffered, bytes(buffered.peek(6)[:6]))
 
 
-def _decompressed(path: str, raw: Any, magic: bytes) -> IO[bytes]:
+def decompressed(path: str, raw: Any, magic: bytes) -> IO[bytes]:
+    """``raw`` as it is, or what is packed in it by its first bytes. Raises Unreadable without a module for it."""
     if magic.startswith(b"\x1f\x8b"):
         import gzip
 

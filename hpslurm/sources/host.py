@@ -101,6 +101,7 @@ COMMANDS = {
     "pyslurm_nodes": _pyslurm("nodes"),
     "pyslurm_jobs": _pyslurm("jobs"),
     "sacctmgr": _slurm("sacctmgr", "-n", "-P", "list", "cluster", "format=Cluster"),
+    "sinfo": _slurm("sinfo", "-a"),
     "squeue": _slurm("squeue", "-h", "-a", "-o", SQUEUE_FORMAT),
     # Text: the JSON of 22.05 calls failed jobs SUCCESS.
     "sacct": _slurm("sacct", "-X", "-n", "-P", f"--delimiter={SACCT_MARK}", f"--format={SACCT_FIELDS}", "-j"),

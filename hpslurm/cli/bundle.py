@@ -1,0 +1,282 @@
+"""``hpslurm bundle``: what AWS Support asks for, in one file, masked.
+
+There is no way to leave the masking out: a bundle is made to leave the site. Who wants the raw files has them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
+from functools import partial
+from typing import IO, Any
+
+import click
+
+from hpslurm import __version__, archive, policy, records
+from hpslurm.archive import Part
+from hpslurm.cli import bundle_parts
+from hpslurm.cli.bundle_parts import Asked, Bundle
+from hpslurm.cli.diagnose import Duration
+from hpslurm.cluster import aws_half
+from hpslurm.sources.slurm import JOB_ID
+from hpslurm.text import clean, whole
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+LEAST, MOST = 1 << 20, 1 << 30  # bytes; everything is in memory once
+ENDS = ".tar.gz"
+
+
+class Moment(click.ParamType):  # type: ignore[type-arg]
+    """``2025-11-30T03:10:00Z``, UTC where no zone is given, or ``90m`` for so long ago; becomes seconds since 1970."""
+
+    name = "TIME"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value).strip()
+        if re.fullmatch(r"\d{1,6}[smhd]?", text):
+            return time.time() - Duration().convert(text, param, ctx)
+        try:
+            found = datetime.fromisoformat(re.sub(r"[Zz]\Z", "+00:00", text))
+        except ValueError:
+            self.fail(f"{text[:40]!r} is no time; write 2025-11-30T03:10Z, or 90m for so long ago", param, ctx)
+        return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp()
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]
+    """``50M``; becomes bytes."""
+
+    name = "SIZE"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        match = re.fullmatch(r"(\d{1,12})([KMG]?)(?:i?B)?", str(value).strip(), re.IGNORECASE)
+        size = int(match[1]) * _UNITS[match[2].upper()] if match else 0
+        if not LEAST <= size <= MOST:
+            self.fail(f"{str(value)[:40]!r} is no size from 1M to 1G; write 50M", param, ctx)
+        return size
+
+
+@click.command(
+    "bundle",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done, 1 nothing could be collected or the file could not be written, 2 wrong command line.",
+)
+@click.option("--job", default="", metavar="JOBID", help="The job that failed.")
+@click.option(
+    "--log",
+    "logs",
+    multiple=True,
+    type=click.Path(exists=True),
+    metavar="FILE",
+    help="A log, or a folder of logs; may be repeated. The job's own output comes by itself.",
+)
+@click.option("--cluster", default="", metavar="NAME", help="HyperPod cluster, by name or ARN (default: this node's).")
+@click.option("--region", default="", help="AWS region (default: environment, profile, or this node's).")
+@click.option("--profile", default="", help="AWS profile.")
+@click.option("--since", type=Moment(), help="When the failure began, in UTC, as in 2025-11-30T03:10Z or 90m ago.")
+@click.option(
+    "--until", type=Moment(), help="When it was over.  [default for both: the job's time, else the last 2 hours]"
+)
+@click.option(
+    "--output", type=click.Path(dir_okay=False), metavar="FILE", help="Default: hpslurm-bundle-….tar.gz, here."
+)
+@click.option(
+    "--max-size",
+    "limit",
+    type=Size(),
+    default="50M",
+    show_default=True,
+    help="Of all files together, unpacked; what does not fit is cut, logs first.",
+)
+@click.option("--dry-run", is_flag=True, help="List what would be in it and what is missing; write nothing.")
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option("--no-aws", is_flag=True, help="Do not ask AWS.")
+@click.option("--no-slurm", is_flag=True, help="Do not ask Slurm.")
+@click.option("--results", metavar="FOLDER", help="Where records are (default: as the policy says).")
+@click.option(
+    "--reports", multiple=True, type=click.Path(exists=True, file_okay=False), help="Also read records from here."
+)
+@click.option("--policy", "policy_path", default=policy.PATH, show_default=True, help="Thresholds and mutes.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+@click.option("--root", default="/", hidden=True)
+def command(
+    job: str,
+    logs: tuple[str, ...],
+    cluster: str,
+    region: str,
+    profile: str,
+    since: float | None,
+    until: float | None,
+    output: str | None,
+    limit: int,
+    dry_run: bool,
+    force: bool,
+    no_aws: bool,
+    no_slurm: bool,
+    results: str | None,
+    reports: tuple[str, ...],
+    policy_path: str,
+    as_json: bool,
+    root: str,
+) -> int:
+    """Collect what AWS Support asks for into one tar.gz, with account ids, addresses, users and tokens masked.
+
+    Cluster, findings, the job's report, logs, error lines, settings, versions and the time window, with a manifest and
+    hashes, and case.txt to paste into the case. What cannot be had is listed as missing, and the rest is there.
+    Beside it lies a file that leads from pseudonyms back to names, for you alone. Read a bundle before you send it.
+
+    \b
+    Examples:
+      sudo hpslurm bundle --job 4711 --log /fsx/logs/4711/ --dry-run
+          on the controller: what would be in it
+      sudo hpslurm bundle --job 4711 --cluster demo --region us-west-2
+      hpslurm bundle --log slurm-4711.out --since 2025-11-30T03:00Z --until 2025-11-30T05:00Z
+    """
+    if job and not JOB_ID.fullmatch(job):
+        raise click.UsageError(f"not a job id: {job[:40]!r} (a number, or number_task)")
+    if output and not output.endswith(ENDS):
+        raise click.UsageError(f"--output {clean(output, 200)} does not end in {ENDS}")
+    if output and not dry_run:
+        _refuse(output, force)
+    options = aws_half.Options(cluster, region, profile)
+    asked = Asked(
+        job, options, since, until, logs, results, reports, policy_path, not no_aws, not no_slurm, root, limit
+    )
+    say = _Progress()
+    try:
+        made = bundle_parts.collect(asked, say)
+    finally:
+        say.end()
+    if not made.collected:
+        why = "\n".join(f"{what}: {reason}" for what, reason in made.missing)
+        raise click.ClickException(f"nothing could be collected of a cluster, a job or a log\n{why}")
+    parts, too_large = archive.fitted(made.parts, limit)
+    missing = [*made.missing, *too_large]
+    output = output or f"{_stem(job, made)}{ENDS}"
+    manifest = _manifest(asked, made, parts, missing)
+    written: dict[str, Any] = {}
+    if not dry_run:
+        _refuse(output, force)
+        written = _write(output, force, parts, manifest, made)
+    for what, reason in missing:
+        click.echo(f"[WARN] missing: {what}: {reason}", err=True)
+    if as_json:
+        about = {"schema": archive.SCHEMA, "type": "bundle", "dry_run": dry_run, "file": None, "file_bytes": None,
+                 "file_sha256": None, "names_file": None, **written}  # fmt: skip
+        click.echo(records.encode({**about, "manifest": manifest}))
+    else:
+        click.echo("\n".join(text(parts, manifest, output, written)))
+    return 0
+
+
+def _refuse(output: str, force: bool) -> None:
+    for path in (output, names_file(output)):
+        if os.path.lexists(path) and not force:
+            raise click.ClickException(f"{clean(path, 200)} is there already; name another --output, or pass --force")
+
+
+def names_file(output: str) -> str:
+    """The file beside a bundle that leads from pseudonyms back to names."""
+    return f"{output.removesuffix(ENDS)}.names.json"
+
+
+def _stem(job: str, made: Bundle) -> str:
+    when = bundle_parts.utc(made.window.until).replace("-", "").replace(":", "")
+    return f"hpslurm-bundle-{f'job{job}-' if job else ''}{when}"
+
+
+def _when(made: Bundle) -> int:
+    """The time of every file in it."""
+    return whole(os.environ.get("SOURCE_DATE_EPOCH", "")) or int(made.window.until)
+
+
+def _manifest(asked: Asked, made: Bundle, parts: list[Part], missing: list[tuple[str, str]]) -> dict[str, Any]:
+    files = [one.described() for one in sorted(parts, key=lambda one: one.name)]
+    masked: dict[str, int] = {}
+    for one in files:
+        for rule, count in one["masked"].items():
+            masked[rule] = masked.get(rule, 0) + count
+    return {
+        "schema": archive.SCHEMA,
+        "type": "manifest",
+        "version": __version__,
+        "job": asked.job or None,
+        "window": made.window.described(),
+        "limit": asked.limit,
+        "bytes": sum(one["bytes"] for one in files),
+        "masked": dict(sorted(masked.items())),
+        "files": files,
+        "missing": [{"what": what, "why": why} for what, why in missing],
+    }
+
+
+def _write(output: str, force: bool, parts: list[Part], manifest: Mapping[str, Any], made: Bundle) -> dict[str, Any]:
+    folder = os.path.basename(output).removesuffix(ENDS)
+    names = records.encode({"schema": archive.SCHEMA, "type": "names", **made.masker.mapping()}) + "\n"
+
+    def fill_names(out: IO[bytes]) -> None:
+        out.write(names.encode("utf-8", "replace"))
+
+    fill = partial(_pack, parts, manifest, folder, _when(made))
+    beside = names_file(output)
+    try:
+        archive.write({beside: fill_names, output: fill}, force=force)
+        with open(output, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise click.ClickException(
+            f"could not write {clean(output, 200)}: {error.strerror}; no part of it is left"
+        ) from None
+    return {
+        "file": output,
+        "file_bytes": len(data),
+        "file_sha256": hashlib.sha256(data).hexdigest(),
+        "names_file": beside,
+    }
+
+
+def _pack(parts: list[Part], manifest: Mapping[str, Any], folder: str, when: int, out: IO[bytes]) -> None:
+    archive.pack(parts, manifest, folder, when, out)
+
+
+def text(parts: list[Part], manifest: Mapping[str, Any], output: str, written: Mapping[str, Any]) -> Iterator[str]:
+    """What is in it, and what to do with it."""
+    window = manifest["window"]
+    yield f"Window: {window['since']} to {window['until']} (UTC), by {window['source']}"
+    width = max(len(one["name"]) for one in manifest["files"])
+    for one in manifest["files"]:
+        notes = [f"{one['left_out']} bytes left out"] if one["left_out"] else []
+        notes += [one["note"]] if one["note"] else []
+        notes += [f"masked {sum(one['masked'].values())}"] if one["masked"] else []
+        yield f"  {one['name']:{width}}  {one['bytes']:>11,}  {', '.join(notes)}".rstrip()
+    hidden = ", ".join(f"{rule} {count}" for rule, count in manifest["masked"].items()) or "nothing"
+    yield f"Masked: {hidden}"
+    missing = f", missing: {len(manifest['missing'])}" if manifest["missing"] else ""
+    yield f"{len(parts)} files, {manifest['bytes']:,} bytes of at most {manifest['limit']:,}{missing}"
+    if not written:
+        yield f"Nothing was written. Without --dry-run it becomes {clean(output, 200)}"
+        return
+    yield f"Wrote {clean(output, 200)}, {written['file_bytes']:,} bytes, sha256 {written['file_sha256']}"
+    yield f"Names behind the pseudonyms, for you alone: {clean(written['names_file'], 200)}"
+    yield "Read it before you send it; case.txt is to be pasted into the case."
+
+
+class _Progress:
+    """What is being collected, on a terminal only."""
+
+    def __init__(self) -> None:
+        self.on = sys.stderr.isatty()
+
+    def __call__(self, what: str) -> None:
+        if self.on:
+            sys.stderr.write(f"\rcollecting {clean(what, 60):60}")
+            sys.stderr.flush()
+
+    def end(self) -> None:
+        if self.on:
+            sys.stderr.write("\r" + " " * 72 + "\r")
+            sys.stderr.flush()
