@@ -90,8 +90,9 @@ def _kept() -> frozenset[str]:
 
 @cache
 def _words_of_logs() -> frozenset[str]:
-    """Words that our own patterns know. A user may be called ``nccl``; error lines must stay what they are."""
-    return frozenset(word.lower() for word in re.findall(r"[A-Za-z]{3,}", toml.text("patterns.toml")))
+    """Words that our own tables know. A user may be called ``nccl`` or ``max``; error lines must stay what they are."""
+    known = "".join(toml.text(f"{table}.toml") for table in ("patterns", "nccl_env", "reasons", "xid"))
+    return frozenset(word.lower() for word in re.findall(r"[A-Za-z]{3,}", known.replace("_", " ")))
 
 
 class Masker:

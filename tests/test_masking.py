@@ -136,6 +136,10 @@ octet = st.integers(0, 255)
 private = st.tuples(st.just(10), octet, octet, st.integers(1, 254))
 secret = st.text(LETTERS + "+/", min_size=12, max_size=40).filter(lambda one: any(ch.isalpha() for ch in one))
 person = st.from_regex(r"[a-z][a-z0-9]{7,15}", fullmatch=True)
+key = st.text(LETTERS + "+/", min_size=64, max_size=64)
+local = st.integers(0xFD << 120, (0xFE << 120) - 1).map(
+    lambda number: ":".join(f"{number:032x}"[at : at + 4] for at in range(0, 32, 4))
+)
 FORMS = {
     "password": (secret, "password={}"),
     "aws secret": (secret, "aws_secret_access_key = {}"),
@@ -155,9 +159,8 @@ FORMS = {
     "account": (st.integers(10**11, 10**12 - 1).map(str), "arn:aws:sagemaker:us-west-2:{}:cluster/abcdefghij12"),
     "address": (private.map(lambda four: ".".join(map(str, four))), "{}<4000>"),
     "node": (private.map(lambda four: "ip-" + "-".join(map(str, four))), "{}:1:2 [0] NCCL INFO x"),
-    "address 6": (st.integers(0xFD << 120, (0xFE << 120) - 1).map(lambda n: f"{n:032x}").map(
-        lambda digits: ":".join(digits[at : at + 4] for at in range(0, 32, 4))), "[{}]:29500"),
-    "private key": (st.text(LETTERS + "+/", min_size=64, max_size=64), "-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----"),
+    "address 6": (local, "[{}]:29500"),
+    "private key": (key, "-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----"),
 }  # fmt: skip
 planted = st.sampled_from(sorted(FORMS)).flatmap(
     lambda name: FORMS[name][0].map(lambda value: (value, FORMS[name][1].format(value)))

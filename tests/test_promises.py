@@ -117,6 +117,19 @@ class TestReadOnly:
         (tmp_path / "policy.toml").write_text("shm_min = 1\n")
         root = ("--root", lab.host("n1"))
         lines = {
+            "bundle": [
+                ["bundle", "--job", job, "--no-aws", "--results", lab.results("n1"), "--dry-run"],
+                [
+                    "bundle",
+                    "--job",
+                    job,
+                    "--no-aws",
+                    "--output",
+                    f"{tmp_path}/b.tar.gz",
+                    "--log",
+                    f"{tmp_path}/job.log",
+                ],
+            ],
             "check": [["check", *root], ["check", *root, "--json"]],
             "diagnose": [
                 ["diagnose", "--no-aws"],
@@ -140,7 +153,8 @@ class TestReadOnly:
             done = lab.run(*PROGRAM, *line)
             assert "Traceback" not in done.stderr, (line, done.stderr)
             assert done.stdout + done.stderr, line
-        asked = {one for one in asked_since(lab, log) if not one.startswith("REQUEST_NODE_REGISTRATION")}
+        daemons = ("REQUEST_NODE_REGISTRATION", "REQUEST_COMPLETE_PROLOG")  # slurmd's own words
+        asked = {one for one in asked_since(lab, log) if not one.startswith(daemons)}
         assert "REQUEST_NODE_INFO" in asked
         assert set() == asked - MAY_ASK
         assert nodes == state_of(lab)
@@ -149,6 +163,7 @@ class TestReadOnly:
             one.split()[:5] for one in lab.run("squeue", "-a", "-h").stdout.splitlines()
         ]
         assert files == snapshot(lab)
+        assert {"b.tar.gz", "b.names.json"} == {path.name for path in tmp_path.glob("b.*")}
 
 
 def snapshot(lab: Lab) -> dict[str, tuple[int, int]]:

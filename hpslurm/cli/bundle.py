@@ -174,6 +174,9 @@ def command(
 
 
 def _refuse(output: str, force: bool) -> None:
+    folder = os.path.dirname(output) or "."
+    if not os.path.isdir(folder):
+        raise click.ClickException(f"there is no folder {clean(folder, 200)}; create it, or name another --output")
     for path in (output, names_file(output)):
         if os.path.lexists(path) and not force:
             raise click.ClickException(f"{clean(path, 200)} is there already; name another --output, or pass --force")

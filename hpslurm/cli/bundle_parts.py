@@ -444,7 +444,7 @@ def _of_this_machine(asked: Asked, rules: Policy, kept: Sequence[Record], parts:
         told["slurm"] = parts.tried("Slurm's version", lambda: version.slurm_version(host), "")
         nobody: tuple[slurm.Controller, ...] = ()
         told["controllers"] = parts.tried("slurm/", lambda: slurm.controllers(host), nobody)
-        job = asked.job.partition("_")[0]
+        job = asked.job
         texts = [*SLURM_TEXTS, *([("slurm/job.txt", "scontrol_job", f"scontrol show job {job}")] if job else [])]
         for name, program, source in texts if told["controllers"] else ():
             words = (job,) if program == "scontrol_job" else ()

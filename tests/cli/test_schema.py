@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,18 @@ def of_diagnose(tmp_path: Path, kept: Path) -> list[dict[str, Any]]:
     return hpslurm("diagnose", "--json", "--no-aws", "--no-slurm", "--reports", str(kept / "nodes"))
 
 
+def of_bundle(tmp_path: Path, kept: Path) -> list[dict[str, Any]]:
+    log = tmp_path / "job.out"
+    log.write_text(LOG)
+    words = ("bundle", "--json", "--no-aws", "--no-slurm", "--job", "1", "--results", str(kept), "--log", str(log))
+    output = tmp_path / "b.tar.gz"
+    (line,) = hpslurm(*words, "--output", str(output))
+    with tarfile.open(output) as tar:
+        manifest = json.load(tar.extractfile("b/manifest.json"))  # type: ignore[arg-type]
+    assert manifest == line["manifest"]
+    return [line, *hpslurm(*words, "--dry-run"), manifest, json.loads((tmp_path / "b.names.json").read_text())]
+
+
 def of_judge(tmp_path: Path, kept: Path) -> list[dict[str, Any]]:
     run = tmp_path / "run.txt"
     run.write_text(fake.table({1 << 30: 100.0, 2 << 30: 443.7}))
@@ -131,6 +144,7 @@ def of_hook(tmp_path: Path, kept: Path) -> list[dict[str, Any]]:
 OUTPUTS: dict[str, tuple[Callable[[Path, Path], list[dict[str, Any]]], set[str]]] = {
     "check": (of_check, {"run", "result", "end"}),
     "diagnose": (of_diagnose, {"run", "result", "end"}),
+    "bundle": (of_bundle, {"bundle", "manifest", "names"}),
     "doctor": (of_doctor, {"run", "result", "finding", "end"}),
     "scan": (of_scan, {"run", "event", "diagnosis", "end"}),
     "report": (of_report, {"run", "result", "finding", "end"}),
