@@ -113,7 +113,9 @@ class Masker:
 
     def learn(self, text: str) -> None:
         """Remember accounts and users that ``text`` names as such."""
-        low = _lower(text)
+        self._learn(text, _lower(text))
+
+    def _learn(self, text: str, low: str) -> None:
         for rule in rules():
             for start, end in rule.pieces(text, low) if rule.kind != "token" else ():
                 for match in rule.pattern.finditer(text[start:end]):
@@ -122,9 +124,11 @@ class Masker:
     def mask(self, text: str) -> str:
         """The text with nothing in it that a rule knows; ``counts`` then says how often each rule hid something."""
         self.counts = Counter()
-        self.learn(text)
+        low = _lower(text)  # once more only where a rule changed something: it is what costs most
+        self._learn(text, low)
         for rule in rules():
-            text = self._ruled(rule, text)
+            new = self._ruled(rule, text, low)
+            text, low = (text, low) if new == text else (new, _lower(new))
         text = _NODE.sub(self._counted("node-name", self._node), text)
         text = _CUT_LIST.sub(self._counted("node-name", lambda _: _ANY_NODE), text)
         text = _V4.sub(self._counted("address", self._v4), text)
@@ -141,7 +145,7 @@ class Masker:
 
     # rules of the table
 
-    def _ruled(self, rule: Rule, text: str) -> str:
+    def _ruled(self, rule: Rule, text: str, low: str) -> str:
         def replaced(match: re.Match[str]) -> str:
             group = _group(match)
             value, whole, start = match[group], match[0], match.start()
@@ -151,7 +155,7 @@ class Masker:
             return whole[:begin] + new + whole[end:]
 
         done, parts = 0, []
-        for start, end in rule.pieces(text, _lower(text)):
+        for start, end in rule.pieces(text, low):
             parts += [text[done:start], rule.pattern.sub(replaced, text[start:end])]
             done = end
         return "".join([*parts, text[done:]]) if parts else text

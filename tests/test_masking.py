@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -178,6 +179,17 @@ def test_what_is_planted_never_survives(parts: list[tuple[str, tuple[str, str], 
     text = "\n".join(f"{before} {line} {after}" for before, (_, line), after in parts)
     assume(not any(value in f"{one[0]} {one[2]}" for one in parts for _, (value, _), _ in parts))
     out = masked(text)
+    for _, (value, line), _ in parts:
+        assert value not in out, line
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.tuples(around, planted, around), min_size=1, max_size=3))
+def test_nor_does_it_inside_json_which_stays_json(parts: list[tuple[str, tuple[str, str], str]]) -> None:
+    assume(not any(value in f"{one[0]} {one[2]}" for one in parts for _, (value, _), _ in parts))
+    lines = [json.dumps({"text": f"{before} {line} {after}"}, ensure_ascii=False) for before, (_, line), after in parts]
+    out = masked("\n".join(lines))
+    assert len(lines) == len([json.loads(line) for line in out.split("\n")])
     for _, (value, line), _ in parts:
         assert value not in out, line
 

@@ -11,6 +11,7 @@ import os
 import pwd
 import time
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 from hpslurm.scan import joblog, read
 from hpslurm.scan.collect import Collector
@@ -35,9 +36,13 @@ class Log:
 
     def line(self, number: int) -> str:
         """A line as it stands there; negative numbers count from the end, as ``scan`` gives them. Empty: not there."""
-        data, at = (self.taken.head, number - 1) if number > 0 else (self.taken.tail or self.taken.head, number)
-        lines = data.removesuffix(b"\n").split(b"\n")
+        lines, at = (self._lines[0], number - 1) if number > 0 else (self._lines[1], number)
         return lines[at].decode("utf-8", "replace") if -len(lines) <= at < len(lines) else ""
+
+    @cached_property
+    def _lines(self) -> tuple[list[bytes], list[bytes]]:
+        head, tail = (piece.removesuffix(b"\n").split(b"\n") for piece in (self.taken.head, self.taken.tail))
+        return head, tail if self.taken.tail else head
 
     @property
     def text(self) -> str:

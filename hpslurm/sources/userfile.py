@@ -12,6 +12,7 @@ import select
 import signal
 import stat
 import time
+from errno import ELOOP
 from typing import NoReturn
 
 from hpslurm.text import clean
@@ -90,7 +91,7 @@ def _child(send: int, path: str, uid: int, gid: int, user: str, limit: int, own:
             os.setresuid(uid, uid, uid)
         _send(3, path, uid if own else -1, limit)
     except OSError as error:
-        _refuse(3, error.strerror or "cannot be read")
+        _refuse(3, "a link, which is not followed" if error.errno == ELOOP else error.strerror or "cannot be read")
     except BaseException as error:
         _refuse(3, type(error).__name__)
     os._exit(0)

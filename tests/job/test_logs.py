@@ -54,6 +54,7 @@ def test_what_cannot_be_read_is_named_with_the_reason_and_takes_nothing_along(tm
     assert ["fine\n"] == [one.text for one in found]
     assert {"gone", "link", "fifo", "bad.gz", "core", "dump"} == set(missing)
     assert "No such file" in missing["gone"]
+    assert "a link, which is not followed" == missing["link"]
     assert "not a regular file" in missing["fifo"]
     assert "cannot be masked" in missing["core"]
 
