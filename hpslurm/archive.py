@@ -12,9 +12,10 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import IO, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from hpslurm import whole_file
 from hpslurm.job.logs import shares
 from hpslurm.values import dataclass, field, replace
 
@@ -111,11 +112,12 @@ def sums(files: Iterable[Mapping[str, Any]]) -> str:
     return "".join(f"{one['sha256']}  {one['name']}\n" for one in files)
 
 
-def pack(parts: Iterable[Part], manifest: Mapping[str, Any], folder: str, when: int, out: IO[bytes]) -> None:
-    """Everything below ``folder``: names in order, one time, owner 0, no links."""
+def pack(parts: Iterable[Part], manifest: Mapping[str, Any], folder: str, when: int) -> bytes:
+    """The tar.gz. Everything is below ``folder``: names in order, one time, owner 0, no links."""
     described = Part("manifest.json", json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", "hpslurm bundle")
     files = sorted([*parts, described], key=lambda one: one.name)
     files.append(Part("SHA256SUMS", sums(one.described() for one in files), "hpslurm bundle"))
+    out = io.BytesIO()
     with (
         gzip.GzipFile(filename="", mode="wb", fileobj=out, mtime=when) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
@@ -125,45 +127,17 @@ def pack(parts: Iterable[Part], manifest: Mapping[str, Any], folder: str, when: 
             about = tarfile.TarInfo(f"{folder}/{one.name}")
             about.size, about.mtime, about.mode = len(data), when, 0o644
             tar.addfile(about, io.BytesIO(data))
+    return out.getvalue()
 
 
-def write(targets: Mapping[str, Callable[[IO[bytes]], None]], *, force: bool = False) -> None:
-    """All of the files or none, readable by us alone. Raises OSError; FileExistsError unless ``force``."""
-    made: dict[str, str] = {}
+def write(files: Mapping[str, bytes], *, force: bool = False) -> None:
+    """All of them or none, readable by us alone. Raises OSError; FileExistsError unless ``force``."""
     done: list[str] = []
     try:
-        for path, fill in targets.items():
-            part = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{os.getpid()}.part")
-            handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            made[part] = path
-            with os.fdopen(handle, "wb") as file:
-                fill(file)
-                file.flush()
-                os.fsync(file.fileno())
-        for part, path in made.items():
-            if force:
-                os.replace(part, path)
-            else:
-                _named(part, path)
-                done.append(path)
+        for path, data in files.items():
+            whole_file.write(path, data, 0o600, new=not force)
+            done.append(path)
     except BaseException:
-        for path in done:
+        for path in done:  # one without the other is of no use
             os.unlink(path)
         raise
-    finally:
-        for part in made:
-            try:
-                os.unlink(part)
-            except FileNotFoundError:
-                continue
-
-
-def _named(part: str, path: str) -> None:
-    """Give the file its name; fails where there is anything already, a link that leads nowhere too."""
-    try:
-        os.link(part, path)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without hard links
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-        os.replace(part, path)

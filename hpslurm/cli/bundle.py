@@ -12,8 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
-from functools import partial
-from typing import IO, Any
+from typing import Any
 
 import click
 
@@ -220,16 +219,10 @@ def _manifest(asked: Asked, made: Bundle, parts: list[Part], missing: list[tuple
 def _write(output: str, force: bool, parts: list[Part], manifest: Mapping[str, Any], made: Bundle) -> dict[str, Any]:
     folder = os.path.basename(output).removesuffix(ENDS)
     names = records.encode({"schema": archive.SCHEMA, "type": "names", **made.masker.mapping()}) + "\n"
-
-    def fill_names(out: IO[bytes]) -> None:
-        out.write(names.encode("utf-8", "replace"))
-
-    fill = partial(_pack, parts, manifest, folder, _when(made))
+    data = archive.pack(parts, manifest, folder, _when(made))
     beside = names_file(output)
     try:
-        archive.write({beside: fill_names, output: fill}, force=force)
-        with open(output, "rb") as file:
-            data = file.read()
+        archive.write({output: data, beside: names.encode("utf-8", "replace")}, force=force)
     except OSError as error:
         raise click.ClickException(
             f"could not write {clean(output, 200)}: {error.strerror}; no part of it is left"
@@ -240,10 +233,6 @@ def _write(output: str, force: bool, parts: list[Part], manifest: Mapping[str, A
         "file_sha256": hashlib.sha256(data).hexdigest(),
         "names_file": beside,
     }
-
-
-def _pack(parts: list[Part], manifest: Mapping[str, Any], folder: str, when: int, out: IO[bytes]) -> None:
-    archive.pack(parts, manifest, folder, when, out)
 
 
 def text(parts: list[Part], manifest: Mapping[str, Any], output: str, written: Mapping[str, Any]) -> Iterator[str]:

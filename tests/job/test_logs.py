@@ -125,3 +125,20 @@ def test_shares_never_exceed_the_budget_and_small_ones_stay_whole(sizes: list[in
         assert sizes == given_
     elif sizes:  # nobody who was cut got less than somebody else has
         assert max(given_) - min(some for some, size in zip(given_, sizes, strict=True) if some < size) <= len(sizes)
+
+
+@needs_root
+def test_anybody_else_reads_what_they_may_read(tmp_path: Path) -> None:
+    (tmp_path / "open").write_text("for all\n")
+    (tmp_path / "closed").write_text("for root\n")
+    (tmp_path / "closed").chmod(0o600)
+    for path in (tmp_path, *tmp_path.parents):
+        if path.stat().st_uid == 0 and not path.stat().st_mode & 0o001:
+            path.chmod(0o711)
+    os.seteuid(NOBODY)
+    try:
+        found, missing, _ = look(tmp_path / "open", tmp_path / "closed")
+    finally:
+        os.seteuid(0)
+    assert ["for all\n"] == [one.text for one in found]
+    assert {"closed": "Permission denied"} == missing
