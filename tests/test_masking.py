@@ -100,6 +100,24 @@ class TestPseudonyms:
     def test_a_user_who_is_called_like_a_word_of_error_lines_takes_none_of_them_along(self) -> None:
         assert "/home/user-1/x NCCL WARN nccl error" == masked("/home/nccl/x NCCL WARN nccl error")
 
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "aws configure set aws_secret_access_key hunter2/K7MDENG",
+            "MYSQL_PWD=hunter2 mysql -u slurm -phunter2 slurm_acct_db",
+            'curl -H "X-Auth-Token: hunter2hunter2" -u hunter2:hunter2 https://x',
+            """Namespace(hf_token='hunter2hunter2', lr=0.1, tokenizer='llama', max_tokens=2048)""",
+            "Authorization: AWS4-HMAC-SHA256 Credential=hunter2/2025, Signature=hunter2",
+            "/fsx/users/hunter2/run uid=1001(hunter2) gid=1001(hunter2), opened by hunter2(uid=1001)",
+        ],
+    )
+    def test_secrets_in_commands_and_dumps(self, text: str) -> None:
+        assert "hunter2" not in masked(text)
+
+    def test_an_object_that_is_called_credentials_stays_an_object(self) -> None:
+        line = json.loads(masked('{"Credentials": {"AccessKeyId": "ASIAIOSFODNN7EXAMPLE", "Expiration": "2025"}}'))
+        assert "2025" == line["Credentials"]["Expiration"]
+
     def test_the_mapping_leads_back_and_holds_no_token(self) -> None:
         masker = Masker()
         masker.mask("UserId=alice(1) 10.1.0.7 arn:aws:iam::123456789012:x password=hunter2")
