@@ -275,7 +275,7 @@ def test_only_a_job_id_reaches_slurm(word):
 def test_slurm_is_only_ever_asked_to_show():
     asked = {words for name, row in COMMANDS.items() if name.startswith("scontrol") for words in row.options}
     assert {"--json", "-d", "show", "ping", "nodes", "job", "config", "-V"} == asked
-    assert {"scontrol", "squeue", "sacct", "sacctmgr", "slurmd"} == {
+    assert {"scontrol", "sinfo", "squeue", "sacct", "sacctmgr", "slurmd"} == {
         os.path.basename(row.candidates[0]) for row in COMMANDS.values() if "/opt/slurm/" in row.candidates[0]
     }
     assert ("-V",) == COMMANDS["slurmd_version"].options
