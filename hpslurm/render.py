@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -147,6 +148,11 @@ def label(tag: str) -> str:
     except ImportError:  # the one-file check inside a container
         return f"[{tag}]"
     return click.style(f"[{tag}]", fg=COLOURS[tag], bold=tag == "FAIL")
+
+
+def may_colour() -> bool:
+    """Whether colours are wanted on a terminal: not with NO_COLOR, nor on one that knows none."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def terminal_width() -> int:

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from hpslurm import render
+
 # name -> module:function, and the line that --help shows. Looking must not import boto3.
 COMMANDS: dict[str, tuple[str, str]] = {
     "bundle": ("bundle:command", "Collect what AWS Support asks for into one file, masked."),
@@ -95,7 +97,7 @@ def run(command: click.Command, name: str) -> None:
 
         sys.exit(shell_complete(command, {}, name, f"_{name.upper().replace('-', '_')}_COMPLETE", asked))
     try:
-        colour = False if os.environ.get("NO_COLOR") else None  # None: click looks whether it is a terminal
+        colour = None if render.may_colour() else False  # None: click looks whether it is a terminal
         code = command.main(prog_name=name, standalone_mode=False, color=colour)
         sys.stdout.flush()
     except click.exceptions.Abort:

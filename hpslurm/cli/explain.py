@@ -11,7 +11,7 @@ from typing import ClassVar
 import click
 
 from hpslurm import explain
-from hpslurm.render import terminal_width
+from hpslurm.render import may_colour, terminal_width
 
 
 @click.command(
@@ -47,7 +47,7 @@ def command(words: tuple[str, ...], markdown: bool, no_pager: bool) -> None:
     if markdown:
         click.echo(text)
         return
-    shown = formatted(text, terminal_width(), colour=sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
+    shown = formatted(text, terminal_width(), colour=sys.stdout.isatty() and may_colour())
     if no_pager or not sys.stdout.isatty():
         click.echo(shown, nl=False)
     else:

@@ -125,6 +125,7 @@ def on_a_terminal(*words: str, **env: str) -> str:
 def test_a_terminal_gets_colours_unless_it_says_no(words: tuple[str, ...]) -> None:
     assert "\x1b[" in on_a_terminal(*words)
     assert "\x1b[" not in on_a_terminal(*words, NO_COLOR="1")
+    assert "\x1b[" not in on_a_terminal(*words, TERM="dumb")
 
 
 @pytest.mark.parametrize("name", ["doctor", "explain"])
