@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import click
 
-from hpslurm import explain
+from hpslurm import explain, records
 from hpslurm.render import may_colour, terminal_width
 
 
@@ -21,8 +21,9 @@ from hpslurm.render import may_colour, terminal_width
 )
 @click.argument("words", nargs=-1, metavar="ID|CAUSE|XID|SECTION")
 @click.option("--markdown", is_flag=True, help="Print the text as it is written, for another program.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON, with the text as Markdown.")
 @click.option("--no-pager", is_flag=True, help="Print at once, also on a terminal.")
-def command(words: tuple[str, ...], markdown: bool, no_pager: bool) -> None:
+def command(words: tuple[str, ...], markdown: bool, as_json: bool, no_pager: bool) -> None:
     """Print what a finding, a cause or a code means, how to confirm it, and what to do.
 
     Without a word it lists the sections. A number up to 21 is a section of the guide, a larger one
@@ -35,16 +36,16 @@ def command(words: tuple[str, ...], markdown: bool, no_pager: bool) -> None:
       hpslurm explain gpu_fell_off_bus
       hpslurm explain operations.md § 7
     """
-    if not words:
-        click.echo("\n".join(explain.titles()))
-        return
     wanted = " ".join(words)
-    text = explain.explain(wanted)
+    text = explain.explain(wanted) if words else "\n".join(explain.titles())
     if not text:
         close = explain.suggestions(wanted)
         hint = f" Did you mean {', '.join(close)}?" if close else " All sections: hpslurm explain"
         raise click.UsageError(f"nothing is known of {wanted[:80]!r}.{hint}")
-    if markdown:
+    if as_json:
+        click.echo(records.encode({"schema": records.SCHEMA, "type": "explanation", "word": wanted, "text": text}))
+        return
+    if markdown or not words:
         click.echo(text)
         return
     shown = formatted(text, terminal_width(), colour=sys.stdout.isatty() and may_colour())

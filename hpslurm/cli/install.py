@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from hpslurm import records
 from hpslurm.cluster import install
 from hpslurm.probe import Unknown
 from hpslurm.sources import slurm
@@ -19,8 +20,9 @@ SECONDS = 15.0
 )
 @click.option("--print", "wanted", is_flag=True, help="Print the steps; hpslurm changes nothing.")
 @click.option("--snippet", is_flag=True, help="Print only the lines for a HyperPod lifecycle script.")
+@click.option("--json", "as_json", is_flag=True, help="With --print: one line of JSON a step.")
 @click.option("--root", default="/", hidden=True)
-def command(wanted: bool, snippet: bool, root: str) -> None:
+def command(wanted: bool, snippet: bool, as_json: bool, root: str) -> None:
     """Print the exact steps that put the hooks on this cluster.
 
     Asks the running controller which Slurm it is, which hooks it has already, and whether it is
@@ -44,7 +46,15 @@ def command(wanted: bool, snippet: bool, root: str) -> None:
     if snippet:
         click.echo("\n".join(install.snippet(here)))
         return
-    click.echo("\n".join(_text(here)))
+    click.echo("\n".join(_json(here) if as_json else _text(here)))
+
+
+def _json(here: install.Site) -> list[str]:
+    steps = [
+        {"number": number, "title": step.title, "where": step.where, "why": step.why, "lines": list(step.lines)}
+        for number, step in enumerate(install.steps(here), start=1)
+    ]
+    return [records.encode({"schema": records.SCHEMA, "type": "step", **step}) for step in steps]
 
 
 def _text(here: install.Site) -> list[str]:

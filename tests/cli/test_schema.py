@@ -132,6 +132,10 @@ def of_what_if(tmp_path: Path, kept: Path) -> list[dict[str, Any]]:
     return hpslurm("what-if", "--json", "--policy", str(policy), "--records", str(kept))
 
 
+def of_explain(tmp_path: Path, kept: Path) -> list[dict[str, Any]]:
+    return [*hpslurm("explain", "79", "--json"), *hpslurm("explain", "--json")]
+
+
 def of_hook(tmp_path: Path, kept: Path) -> list[dict[str, Any]]:
     host = str(ROOT / "tests/hosts/p5-healthy")
     words = ("--root", host, "--results", str(tmp_path / "new"), "--policy", "/nonexistent")
@@ -151,6 +155,7 @@ OUTPUTS: dict[str, tuple[Callable[[Path, Path], list[dict[str, Any]]], set[str]]
     "report --gpu": (of_gpu, {"gpu"}),
     "nccl-tests judge": (of_judge, {"bandwidth", "finding", "end"}),
     "what-if": (of_what_if, {"change"}),
+    "explain": (of_explain, {"explanation"}),
     "a hook": (of_hook, {"run", "result", "end"}),
 }
 
@@ -175,7 +180,7 @@ def with_json(command: click.Command, name: str) -> Iterator[str]:
 def test_every_command_with_json_is_tried() -> None:
     context = click.Context(cli.group)
     found = {one for name in cli.COMMANDS for one in with_json(cli.group.get_command(context, name), name)}
-    started = {"nccl-tests"}  # it starts jobs; its run prints what judge prints
+    started = {"nccl-tests", "install"}  # a job, whose run prints what judge prints; a controller: test_install.py
     assert found - started == {name for name in OUTPUTS if name not in ("report --gpu", "a hook")}
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from hpslurm.cluster.install import Site, conf_lines, ours, site, snippet, steps
+from tests.cli.test_schema import wrong as undocumented
 from tests.lab.lab import Lab
 
 CONF = "/opt/slurm/etc/slurm.conf"
@@ -159,6 +161,9 @@ def test_the_printed_lines_are_taken_by_a_real_slurm_and_run(make_lab: Callable[
         line for line in lines if line.split("=")[0] in ("Prolog", "Epilog", "PrologFlags", "PrologEpilogTimeout")
     ]
     assert 4 == len(wanted)
+    steps = [json.loads(line) for line in lab.run("hpslurm", "install", "--print", "--json").stdout.splitlines()]
+    assert [] == [fault for step in steps for fault in undocumented(step)]
+    assert set(wanted) <= {line for step in steps for line in step["lines"]}
     for name in ("prolog", "epilog"):
         script = Path(lab.path("etc", f"{name}.d"))
         script.mkdir()
