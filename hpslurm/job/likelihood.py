@@ -103,7 +103,9 @@ class Explanation(Generic[Key]):
         close = {key: self._margin(key) for key in best}
         for other_total, other in found:  # another whole that is about as likely
             instead = next((key for key in other if key not in best), None)
-            close.update((key, (total - other_total, instead)) for key in best if key not in other)
+            for key in best:
+                if key not in other and total - other_total < close[key][0]:
+                    close[key] = total - other_total, instead
         self.open = {key for key, (margin, _) in close.items() if margin < MARGIN}
         self._close = {key: rival for key, (margin, rival) in close.items() if margin < CLEAR_MARGIN}
 
