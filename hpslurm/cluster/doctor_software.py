@@ -117,7 +117,11 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
             "; ".join(facts.packages),
             evidence=[Evidence(f"Python {facts.python}", one) for one in facts.packages],
             suggest=[
-                Suggestion(CONFIGURE, "install hpslurm with its packages", "sudo /opt/hpslurm/bin/pip install hpslurm")
+                Suggestion(
+                    CONFIGURE,
+                    "install hpslurm with its packages, from your folder of wheels: it is on no package index",
+                    "sudo /opt/hpslurm/bin/pip install --no-index --find-links /fsx/hpslurm-wheels hpslurm",
+                )
             ],
         )
     if facts.uncompiled:
