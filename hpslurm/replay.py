@@ -119,9 +119,11 @@ class _Replayed:
 
 def judged(result: Result, policy: Policy) -> Result:
     """The result as it would be under this policy. Raises Misfit where its facts cannot be judged again."""
-    module = module_of(result.probe)
-    if result.facts is None:  # skip and unknown: nothing was seen, whatever the policy
+    # Skip and unknown: nothing was seen, whatever the policy. What grew during a job was judged over two
+    # records and has no facts of its own: it stays as it was, and only its mutes can change.
+    if result.facts is None:
         return replace(result, findings=tuple(policy.mute(replace(one, muted="")) for one in result.findings))
+    module = module_of(result.probe)
     again = probe.run(result.probe, _Replayed(module, rebuild(module.Facts, result.facts)), None, policy)
     if not hasattr(module, "changed"):
         return again

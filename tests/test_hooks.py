@@ -122,6 +122,26 @@ def test_a_cap_that_cannot_be_read_does_not_gate(tmp_path: Path, machine: Path) 
     assert "not gated: cap unknown" in err
 
 
+def test_a_mute_past_its_date_is_not_said_with_every_job_and_a_mistake_is(tmp_path: Path, machine: Path) -> None:
+    expired = '[[mutes]]\nrule = "efa-*"\nreason = "r"\nuntil = "2000-01-01"\n'
+    assert ("ok\n", "") == run(tmp_path, policy=expired)
+    assert (["efa-missing"], False) == (found(tmp_path), "policy_problems" in record(tmp_path)[0])
+    assert "unknown key 'memlok_min'" in run(tmp_path, policy="memlok_min = 1\n" + expired)[1]
+
+
+def test_a_plain_policy_costs_no_reader_of_toml_and_no_calendar(tmp_path: Path, machine: Path) -> None:
+    text = 'gate = ["gpu-lost"]\n[[mutes]]\nrule = "mtu-*"\nreason = "r"\nuntil = "2999-01-31"\n'
+    (tmp_path / "policy.toml").write_text(text)
+    code = (
+        "import sys; from hpslurm import hooks;"
+        f"hooks.hook('prolog', ['--root', {str(machine)!r}, '--results', {str(tmp_path / 'results')!r},"
+        f" '--policy', {str(tmp_path / 'policy.toml')!r}], {JOB!r});"
+        "print([name for name in ('tomllib', 'typing', 'datetime', '_strptime', 'locale') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=60)
+    assert ("[]", "") == (done.stdout.strip(), done.stderr)
+
+
 def test_a_broken_policy_is_said_and_the_look_goes_on(tmp_path: Path, machine: Path) -> None:
     out, err = run(tmp_path, policy="gate = [\n")
     assert ("ok\n", ["efa-missing"]) == (out, found(tmp_path))

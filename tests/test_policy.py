@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import datetime
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from hpslurm import toml
 from hpslurm.finding import P0, Finding, Rule
-from hpslurm.policy import Mute, Policy, load
+from hpslurm.policy import Mute, Policy, _is_date, load
 
 RULE = Rule("efa-missing", P0, "EFA devices missing", "debugging-guide.md § 6")
 Write = Callable[..., Path]
@@ -120,6 +125,72 @@ def test_a_mute_marks_what_it_covers_and_nothing_else(mute: Mute, muted: str) ->
     assert muted == policy.mute(Finding(RULE, "16 of 32")).muted
 
 
-def test_an_expired_mute_is_reported(write: Write) -> None:
-    text = "[[mutes]]\nrule = 'efa-*'\nreason = 'r'\nuntil = '2000-01-01'\n"
-    assert "expired on 2000-01-01" in load(str(write("p.toml", text))).problems[0]
+def test_a_mute_past_its_date_is_known_and_is_no_mistake(write: Write) -> None:
+    today = time.strftime("%Y-%m-%d")
+    rows = [f"[[mutes]]\nrule = 'efa-*'\nreason = 'r'\nuntil = '{day}'\n" for day in ("2000-01-01", today)]
+    loaded = load(str(write("p.toml", "".join(rows))))
+    assert ((), ["2000-01-01"]) == (loaded.problems, [mute.until for mute in loaded.expired()])
+
+
+@given(st.dates())
+def test_every_day_of_the_calendar_is_a_date(day: datetime.date) -> None:
+    assert _is_date(day.isoformat())
+
+
+@given(st.from_regex(r"[0-9]{3,5}-[0-9]{1,3}-[0-9]{1,3}|.{10}", fullmatch=True))
+def test_what_the_calendar_does_not_have_is_none(text: str) -> None:
+    try:
+        good = time.strftime("%Y-%m-%d", time.strptime(text, "%Y-%m-%d")) == text and text.isascii()
+    except ValueError:
+        good = False
+    assert good == _is_date(text)
+
+
+PLAIN = """
+# thresholds
+memlock_min = 17179869184   # bytes
+shm_used_max = 0.75
+scan_job_output = false
+gate = ["efa-missing", "gpu-lost"]
+partitions = []
+results_shared = "/fsx/hpslurm"
+
+[[mutes]]
+rule = "mtu-*"
+reason = "ticket 4711, ü # no remark"
+[[mutes]]
+rule = "x"
+reason = ""
+"""
+
+
+def test_a_plain_policy_is_read_without_the_reader_of_the_standard_library() -> None:
+    assert toml.loads(PLAIN) == toml.plain(PLAIN)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["a = 'x'", "a.b = 1", "[a]", "a = 1_000", "a = 01", 'a = "x\\n"', "a = [1]", 'a = ["x" "y"]', "a = 1979-05-27",
+     'a = ["x",', "a = 1\na = 2", "a = 1\r", "a", "= 1", 'a = """x"""', "a = 1 b = 2", "a = 1\n[[a]]", "a = # x"],
+)  # fmt: skip
+def test_anything_else_is_left_to_the_standard_library(line: str) -> None:
+    assert None is toml.plain(line)
+
+
+LINES = [*PLAIN.splitlines(), "a = -1", "a = ['x']", 'b = ["x",]', "c = [,]", "d = -0", "[[a]]", "a=1.5", "e = +1"]
+LINES += ["\tf = true # x", "g = 1.", "h = .5", 'i = "\t"', "mutes = 3", 'j = ""', "k = [ ]", 'l = [ "x" , "y" ]']
+
+
+@given(st.lists(st.sampled_from(LINES)))
+def test_what_is_read_plainly_means_the_same_to_the_standard_library(lines: list[str]) -> None:
+    text = "\n".join(lines)
+    read = toml.plain(text)
+    if read is not None:
+        assert toml.loads(text) == read
+
+
+@given(st.text(alphabet="ab=[]\",.\\# \n\t\r\x0b\x85\u2028019-_truefals'"))
+def test_plain_reading_never_takes_what_the_standard_library_refuses(text: str) -> None:
+    read = toml.plain(text)
+    if read is not None:
+        assert toml.loads(text) == read

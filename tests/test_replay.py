@@ -204,6 +204,14 @@ def test_findings_over_two_records_stay_and_can_be_muted() -> None:
     assert [("muted", "efa-errors", "n1")] == told(replay.replay(seen, Policy(mutes=(Mute("efa-*", "known"),))).changes)
 
 
+def test_growth_during_a_job_stays_as_recorded_without_a_word_and_its_mutes_are_tried() -> None:
+    grown = Result("efa_counters_grown", "fail", findings=(Rule("efa-errors", "P1", "x", "y").found("12 errors"),))
+    seen = [record("n1", grown, Result("gpu_counters_grown", "pass"), hook="epilog")]
+    outcome = replay.replay(seen, OLD)
+    assert ((), [("kept", "efa-errors", "n1")]) == (outcome.troubles, told(outcome.changes))
+    assert [("muted", "efa-errors", "n1")] == told(replay.replay(seen, Policy(mutes=(Mute("efa-*", "known"),))).changes)
+
+
 # the command
 
 
@@ -256,6 +264,14 @@ def test_a_policy_with_a_syntax_error_is_not_tried(results: Path, tmp_path: Path
     code, out, err = command("--policy", policy_file(tmp_path, "gate = [\n"), "--records", str(results))
     assert (1, "") == (code, out)
     assert "new.toml ignored" in err
+
+
+def test_a_gate_that_can_never_close_and_a_mute_past_its_date_are_told(results: Path, tmp_path: Path) -> None:
+    text = "gate = ['memlock-lo']\n[[mutes]]\nrule = 'mtu-*'\nreason = 'r'\nuntil = '2000-01-01'\n"
+    code, _, err = command("--policy", policy_file(tmp_path, text), "--records", str(results))
+    assert 0 == code
+    assert "gate names 'memlock-lo', which no look of a prolog can find" in err
+    assert "the mute of mtu-* ended on 2000-01-01" in err
 
 
 def test_a_folder_without_records_is_told(tmp_path: Path) -> None:

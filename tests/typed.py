@@ -14,9 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import tomllib
-
-from hpslurm import suggest
+from hpslurm import suggest, toml
 from hpslurm.cluster.gather import COLLECT
 from hpslurm.values import dataclass
 
@@ -194,7 +192,7 @@ def suggested() -> Iterator[tuple[Typed, list[str]]]:
                     text, filled = _text_of(words[2])
                     yield Typed(f"{path.name}:{node.lineno}", text), filled
     for path in sorted((ROOT / "hpslurm/tables").glob("*.toml")):
-        for command in _commands_in(tomllib.loads(path.read_text(encoding="utf-8"))):
+        for command in _commands_in(toml.loads(path.read_text(encoding="utf-8"))):
             yield Typed(path.name, command), []
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 import click
 
+from hpslurm import gates, records, render, replay
 from hpslurm import policy as policies
-from hpslurm import records, render, replay
 from hpslurm.records import Record
 from hpslurm.replay import Change
 from hpslurm.text import clean
@@ -60,6 +60,8 @@ def read(folder: str) -> tuple[list[Record], list[str]]:
 def command(policy_path: str, folder: str, as_json: bool) -> int:
     """What would another policy have found, drained and spared? Nothing is changed.
 
+    What counters gained during a job stays as recorded: it was judged over two looks, and only its mutes are tried.
+
     \b
     Examples:
       hpslurm what-if --policy new-policy.toml --records /fsx/hpslurm
@@ -70,6 +72,10 @@ def command(policy_path: str, folder: str, as_json: bool) -> int:
         click.echo(f"{render.label('WARN')} {clean(problem)}", err=True)
     if new.hash == "default":
         return 1
+    for word in gates.strange(new.gate):
+        click.echo(f"{render.label('WARN')} {word}", err=True)
+    for mute in new.expired():
+        click.echo(f"{render.label('INFO')} the mute of {clean(mute.rule)} ended on {mute.until}", err=True)
     found, troubles = read(folder)
     for trouble in troubles:
         click.echo(f"{render.label('WARN')} {trouble}", err=True)

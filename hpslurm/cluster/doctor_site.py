@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 
-from hpslurm import records
+from hpslurm import gates, records
 from hpslurm.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
-from hpslurm.policy import Policy
+from hpslurm.policy import Mute, Policy
 from hpslurm.probe import reason
 from hpslurm.render import fold_nodes
 from hpslurm.values import dataclass
 
 SECTION = "operations.md § 7"
 POLICY = Rule("policy-not-taken", P1, "The site's policy is not taken as it was written", SECTION)
+EXPIRED = Rule("policy-mute-expired", P2, "A mute is past its date", SECTION)
+GATE = Rule("policy-gate-unknown", P1, "The gate names what can never gate", SECTION)
 RESULTS = Rule("results-not-usable", P1, "Records cannot be kept", SECTION)
 SKEW = Rule("hpslurm-versions-differ", P2, "Nodes run different versions of hpslurm", SECTION)
 POLICIES = Rule("policies-differ", P2, "Nodes run under different policies", SECTION)
@@ -21,12 +23,15 @@ POLICIES = Rule("policies-differ", P2, "Nodes run under different policies", SEC
 
 @dataclass(frozen=True)
 class Facts:
-    """``folders`` maps a folder of the policy to what is wrong with it (empty: nothing).
+    """``gate`` says why ids of the gate never gate. ``folders`` maps a folder of the policy to what is wrong
+    with it (empty: nothing).
 
     ``versions`` and ``policies`` map a node to what its newest record was made with.
     """
 
     problems: tuple[str, ...] = ()
+    expired: tuple[Mute, ...] = ()
+    gate: tuple[str, ...] = ()
     folders: tuple[tuple[str, str], ...] = ()
     versions: tuple[tuple[str, str], ...] = ()
     policies: tuple[tuple[str, str], ...] = ()
@@ -40,7 +45,14 @@ def collect(policy: Policy) -> Facts:
     for folder, wrong in reversed(folders):
         if not wrong:
             found.update(records.newest(records.node_records(folder)[0]))
-    return Facts(policy.problems, tuple(folders), _said(found, "version"), _said(found, "policy"))
+    return Facts(
+        policy.problems,
+        policy.expired(),
+        tuple(gates.strange(policy.gate)),
+        tuple(folders),
+        _said(found, "version"),
+        _said(found, "policy"),
+    )
 
 
 def trouble(folder: str, *, made: bool) -> str:
@@ -72,6 +84,22 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
             f"{len(facts.problems)} of its entries ignored" if len(facts.problems) > 1 else facts.problems[0],
             evidence=[Evidence("policy", problem) for problem in facts.problems],
             suggest=[Suggestion(CONFIGURE, "correct the file; until then defaults hold")],
+        )
+    if facts.gate:
+        yield GATE.found(
+            f"{len(facts.gate)} ids of gate never gate" if len(facts.gate) > 1 else facts.gate[0],
+            evidence=[Evidence("policy", one) for one in facts.gate],
+            suggest=[Suggestion(CONFIGURE, "correct the id, or take it out; the other ids of gate hold")],
+        )
+    if facts.expired:
+        told = [
+            f"the mute of {mute.rule}{f' by {mute.author}' if mute.author else ''} ended on {mute.until}"
+            for mute in facts.expired
+        ]
+        yield EXPIRED.found(
+            f"{len(told)} mutes are past their date" if len(told) > 1 else told[0],
+            evidence=[Evidence("policy", one) for one in told],
+            suggest=[Suggestion(CONFIGURE, "take it out of the policy, or renew its date")],
         )
     bad = [(folder, wrong) for folder, wrong in facts.folders if wrong]
     if bad:

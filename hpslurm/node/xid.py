@@ -159,6 +159,12 @@ def table_rules() -> Iterator[Rule]:
                 yield _rule(kind, one, P1 if one.priority in ("word", INFO) else one.priority)
 
 
+def worst_rules() -> Iterator[Rule]:
+    """Every row's rule at its worst: what stands around a line can raise it, and only then may it gate."""
+    for kind, rows in ((XID, xid_table.xids()), (SXID, xid_table.sxids())):
+        yield from (_rule(kind, one, P0) for one in rows.values())
+
+
 def _rule(kind: str, found: Row | None, priority: str) -> Rule:
     if found is None:
         return UNKNOWN_SXID if kind == SXID else UNKNOWN_XID

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
+from hpslurm import gates
 from hpslurm import policy as policies
 from hpslurm.cluster import doctor_scripts, doctor_site, doctor_software
 from hpslurm.cluster.doctor_scripts import BESIDE, Entry, Hook
 from hpslurm.policy import Policy
 from hpslurm.probe import Skip
 
+ROOT = Path(__file__).parents[2]
 SCRIPT = "PYTHON=/opt/hpslurm/bin/python\nLIMIT=5\n"
 FOLDER = "/etc/slurm/prolog.d"
 GOOD = Entry(f"{FOLDER}/hpslurm.sh", False, True)
@@ -140,6 +143,32 @@ def test_a_policy_that_is_not_taken_is_told_in_its_own_words(policy, write):
     [finding] = doctor_site.judge(doctor_site.Facts(policies.load(str(path)).problems), policy)
     assert "policy-not-taken" == finding.rule.id
     assert "unknown key 'memlok_min'" in finding.detail
+
+
+def test_a_mute_past_its_date_is_for_information_and_names_who_set_it(policy, write):
+    rows = "[[mutes]]\nrule = 'efa-*'\nreason = 'r'\nauthor = 'on-call'\nuntil = '{}'\n"
+    loaded = policies.load(str(write("policy.toml", rows.format("2000-01-01") + rows.format("2999-01-01"))))
+    [finding] = doctor_site.judge(doctor_site.collect(loaded), policy)
+    assert ("policy-mute-expired", "P2") == (finding.rule.id, finding.rule.priority)
+    assert "the mute of efa-* by on-call ended on 2000-01-01" == finding.detail
+
+
+def test_an_id_of_the_gate_that_never_gates_is_told_with_its_like(policy):
+    gate = ("efa-missing", "efa-mising", "memlock-default", "xid-79", "sxid-20034", "xid-13", "xid-9999")
+    facts = doctor_site.collect(Policy(gate=gate))
+    [finding] = doctor_site.judge(facts, policy)
+    assert ("policy-gate-unknown", "P1") == (finding.rule.id, finding.rule.priority)
+    assert ["efa-mising", "memlock-default", "xid-13", "xid-9999"] == [one.split("'")[1] for one in facts.gate]
+    assert "did you mean efa-missing" in facts.gate[0]
+    assert "no hardware of the node" in facts.gate[1]
+    assert [] == site(policy, gate=())
+
+
+def test_every_rule_that_the_catalogue_marks_may_be_named_in_the_gate():
+    rows = (ROOT / "docs/rules.md").read_text().splitlines()
+    marked = [row.split("`")[1] for row in rows if row.startswith("| `") and row.rstrip(" |").endswith("yes")]
+    assert 20 < len(marked)
+    assert [] == list(gates.strange(marked))
 
 
 def test_folders_for_records_are_looked_at(policy, tmp_path):

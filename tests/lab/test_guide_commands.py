@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tomllib
 
+from hpslurm import toml
 from hpslurm.values import dataclass
 from tests import typed
 from tests.aws_server import serve
@@ -249,7 +249,7 @@ def _files(lab: Lab) -> None:
     (work / "new.toml").write_text("memlock_min = 1\n")
     (work / ".nccl.conf").write_text("NCCL_DEBUG=INFO\n")
     kernel = [path.read_text(errors="replace") for path in sorted(CASES.glob("*/dev/kmsg"))]
-    tables = tomllib.loads((typed.ROOT / "hpslurm/tables/patterns.toml").read_text())
+    tables = toml.loads((typed.ROOT / "hpslurm/tables/patterns.toml").read_text())
     kernel += [row["example"] for rows in tables.values() if isinstance(rows, list) for row in rows if "example" in row]
     (work / "kernel.log").write_text("\n".join(kernel))
     (work / "model.json").write_text('{"seconds": 0.01}')
