@@ -51,7 +51,7 @@ def table_lines(sizes: Sequence[Size]) -> list[str]:
         word = click.style(f"{one.outcome:<14}" if drawn else one.outcome, fg=COLOURS.get(one.outcome))
         lines.append(f"{text}  {word}{drawn}")
     sources = dict.fromkeys(one.source for one in sizes if one.source)
-    lines += [f"expected from: {source}" for source in sources]
+    lines += [line for source in sources for line in render.fitted(f"expected from: {source}")]
     return lines
 
 

@@ -124,10 +124,9 @@ def finding_lines(one: Folded, width: int | None = None) -> list[str]:
         lines += wrapped(INDENT, f"saw: {where}{clean(seen.source)}: {clean(seen.text)}", width)
     if len(one.evidence) > MOST_EVIDENCE:
         lines.append(f"{INDENT}     … and {len(one.evidence) - MOST_EVIDENCE} more (--json has all)")
-    told, more = f"{INDENT}→ {one.rule.reference}", f"(hpslurm explain {one.rule.id})"
-    lines += [f"{told}   {more}"] if len(told) + len(more) + 3 <= width else [told, f"{INDENT}  {more}"]
+    lines += pointer(one.rule.reference, one.rule.id, width)
     if one.muted:
-        return [*lines, f"{INDENT}muted by the site's policy: {clean(one.muted)}"]
+        return [*lines, *wrapped(INDENT, f"muted by the site's policy: {clean(one.muted)}", width)]
     for item in in_order_of_harm(one.suggestions):
         if item.command:
             lines += wrapped(INDENT, f"Suggested command (run this yourself): {item.why}", width)
@@ -135,6 +134,12 @@ def finding_lines(one: Folded, width: int | None = None) -> list[str]:
         else:
             lines += wrapped(INDENT, f"Suggestion: {item.why}", width)
     return lines
+
+
+def pointer(section: str, name: str, width: int) -> list[str]:
+    """Where it is explained, and how to read that; on two lines where one is too narrow."""
+    told, more = f"{INDENT}→ {section}", f"(hpslurm explain {name})"
+    return [f"{told}   {more}"] if len(told) + len(more) + 3 <= width else [told, f"{INDENT}  {more}"]
 
 
 def filled(command: str, nodes: str) -> str:
@@ -162,6 +167,15 @@ def terminal_width() -> int:
 def wrapped(lead: str, text: str, width: int) -> list[str]:
     parts = textwrap.wrap(text, max(40, width - len(INDENT)), break_long_words=False, break_on_hyphens=False) or [""]
     return [lead + parts[0], *(INDENT + part for part in parts[1:])]
+
+
+def fitted(text: str) -> list[str]:
+    """A line of our own, broken at blanks where the terminal ends; what follows is indented."""
+    parts = textwrap.wrap(
+        text, terminal_width(), subsequent_indent=INDENT, break_long_words=False, break_on_hyphens=False,
+        replace_whitespace=False, drop_whitespace=True,
+    )  # fmt: skip
+    return parts if len(text) > terminal_width() else [text]
 
 
 def not_checked(results: Iterable[Result]) -> list[NotChecked]:
@@ -212,4 +226,4 @@ def node_lines(node: str, results: Sequence[Result]) -> list[str]:
         return wrapped(f"{label('PASS')} ", f"{node}  {count[PASS]} checks passed{skipped}", terminal_width())
     lines = [line for one in folded for line in finding_lines(one)]
     lines += not_checked_lines(not_checked)
-    return [*lines, f"{node}: {summary(folded, len(not_checked), count[PASS])}"]
+    return [*lines, *fitted(f"{node}: {summary(folded, len(not_checked), count[PASS])}")]

@@ -42,6 +42,9 @@ SHOWN = {
     'gate = ["efa-missing", "gpu-missing", "gpu-lost", "row-remap-failed"]': "a policy",
     "HealthCheckProgram=/etc/slurm/healthcheck.d/hpslurm.sh": "slurm.conf",
     "hpslurm: n2 efa-missing: 16 of 32 EFA devices of a p5.48xlarge; see hpslurm report 4711": "a job's output",
+    **dict.fromkeys(("[Unit]", "[Service]", "[Timer]", "[Install]"), "a unit of systemd"),
+    "* * * * * root /opt/hpslurm/bin/hpslurm metrics "
+    "--output /var/lib/node_exporter/textfile_collector/hpslurm.prom": "a line for cron",
     "[FAIL] P0 memlock-default  n3  this process may lock 65536 bytes, 8589934592 wanted": "output of hpslurm-check",
     "[FAIL] collective_timeout_unknown  (low confidence)": "output of scan",
 }

@@ -77,7 +77,7 @@ def text(found: Mapping[str, Record], answer: list[Result], errors: Iterable[str
     lines += [f"{render.label('WARN')} {error}" for error in errors]
     if healthy:
         lines.append(f"{render.label('PASS')} {render.fold_nodes(healthy)}  nothing found on {len(healthy)} nodes")
-    return [*lines, render.summary(folded, len(not_checked) + len(list(errors)), passed)]
+    return [*lines, *render.fitted(render.summary(folded, len(not_checked) + len(list(errors)), passed))]
 
 
 def command(policy: Policy, as_json: bool, words: list[str]) -> list[Result]:

@@ -257,17 +257,16 @@ def text(results: Sequence[Result], members: Members) -> list[str]:
     """The report as people see it."""
     from hpslurm import render
 
-    lines = heads(results, members)
+    lines = [line for head in heads(results, members) for line in render.fitted(head)]
     folded = render.fold(finding for result in results for finding in result.findings)
     lines += [line for one in folded for line in render.finding_lines(one)]
     not_checked = render.not_checked(results)
     lines += render.not_checked_lines(not_checked)
-    lines += [
-        f"{render.label('SKIP')} {one.probe}: {one.note}"
-        for one in results
-        if one.outcome == SKIP and one.probe == "node_records"
-    ]
-    lines.append(render.summary(folded, len(not_checked), sum(one.outcome == PASS for one in results)))
+    for one in results:
+        if one.outcome == SKIP and one.probe == "node_records":
+            lines += render.fitted(f"{render.label('SKIP')} {one.probe}: {one.note}")
+    passed = sum(one.outcome == PASS for one in results)
+    lines += render.fitted(render.summary(folded, len(not_checked), passed))
     if all(one.muted or one.rule.priority == "P2" for one in folded):
         lines += render.wrapped("", STILL_FAILING, render.terminal_width())
     return lines

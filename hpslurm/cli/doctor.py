@@ -86,6 +86,9 @@ def text(results: list[Result]) -> list[str]:
     lines = [line for one in folded for line in render.finding_lines(one)]
     not_checked = render.not_checked(results)
     lines += render.not_checked_lines(not_checked)
-    lines += [f"{render.label('SKIP')} {SAYS[one.probe]}: {one.note}" for one in results if one.outcome == SKIP]
+    for one in results:
+        if one.outcome == SKIP:
+            lines += render.fitted(f"{render.label('SKIP')} {SAYS[one.probe]}: {one.note}")
     lines += [f"{render.label('PASS')} {SAYS[one.probe]}" for one in results if one.outcome == PASS]
-    return [*lines, render.summary(folded, len(not_checked), sum(one.outcome == PASS for one in results))]
+    passed = sum(one.outcome == PASS for one in results)
+    return [*lines, *render.fitted(render.summary(folded, len(not_checked), passed))]

@@ -108,10 +108,11 @@ def load_baselines(path: str | None, policy: Policy) -> baseline.Baselines:
 
 def show(verdict: Verdict, output: reading.Output) -> list[str]:
     """All that a person sees of one run."""
-    lines = [view.heading(verdict, output), *view.table_lines(verdict.sizes), *view.nic_lines(output.log.rails)]
+    heading = render.fitted(view.heading(verdict, output))
+    lines = [*heading, *view.table_lines(verdict.sizes), *view.nic_lines(output.log.rails)]
     for one in render.fold(verdict.findings):
         lines += render.finding_lines(one)
-    return [*lines, view.last_line(verdict)]
+    return [*lines, *render.fitted(view.last_line(verdict))]
 
 
 def json_lines(verdict: Verdict, output: reading.Output) -> list[str]:

@@ -232,16 +232,17 @@ def text(look: Look, ended: cause.Cause | None) -> list[str]:
     not_checked = [render.NotChecked(probe, note, (node,)) for probe, note, node in seen.not_checked]
     head = headline(job, look.id, why)
     if well(job) and not folded and not not_checked and not troubles and not why and ended is None:
-        return [f"{head}; {_recorded(seen, job)}"]
-    lines = [head]
+        return render.fitted(f"{head}; {_recorded(seen, job)}")
+    lines = render.fitted(head)
     if ended:
         lines += scan.text(ended.diagnosis)
     lines += [line for one in folded for line in render.finding_lines(one)]
     lines += render.not_checked_lines(not_checked)
-    lines += [f"{render.label('WARN')} {one.what}: {render.fold_nodes(one.nodes)}" for one in seen.unseen]
-    lines += [f"{render.label('WARN')} {clean(trouble)}" for trouble in (*troubles, *filter(None, [why]))]
+    warned = [f"{one.what}: {render.fold_nodes(one.nodes)}" for one in seen.unseen]
+    warned += [clean(trouble) for trouble in (*troubles, *filter(None, [why]))]
+    lines += [line for one in warned for line in render.fitted(f"{render.label('WARN')} {one}")]
     unknown = len(not_checked) + len(seen.unseen) + len(troubles) + bool(why) + len(ended.notes if ended else ())
-    return [*lines, render.summary(folded, unknown, seen.passed)]
+    return [*lines, *render.fitted(render.summary(folded, unknown, seen.passed))]
 
 
 def _recorded(seen: report.View, job: SlurmJob | None) -> str:

@@ -103,7 +103,7 @@ def text(diagnosis: Diagnosis, events: Iterable[Event] = ()) -> list[str]:
     head = diagnosis.cause
     if diagnosis.culprit is not None:
         head += f"  {who(diagnosis.culprit)}"
-    out = [f"{render.label(tag)} {head}  ({diagnosis.confidence} confidence)"]
+    out = render.fitted(f"{render.label(tag)} {head}  ({diagnosis.confidence} confidence)")
     decisive = diagnosis.decisive
     if decisive is not None:
         out += _wrapped("saw: ", clean(decisive.text), width)
@@ -115,7 +115,7 @@ def text(diagnosis: Diagnosis, events: Iterable[Event] = ()) -> list[str]:
     for item in diagnosis.missing[:6]:
         out += _wrapped("missing: ", clean(item), width)
     if diagnosis.section:
-        out.append(f"{render.INDENT}→ {diagnosis.section}   (hpslurm explain {diagnosis.cause})")
+        out += render.pointer(diagnosis.section, diagnosis.cause, width)
     for suggestion in render.in_order_of_harm(diagnosis.suggestions):
         if suggestion.command:
             out += _wrapped("", f"Suggested command (run this yourself): {suggestion.why}", width)

@@ -69,30 +69,34 @@ def command(policy_path: str, folder: str, as_json: bool) -> int:
     """
     new = policies.load(policy_path)
     for problem in new.problems:
-        click.echo(f"{render.label('WARN')} {clean(problem)}", err=True)
+        _warn("WARN", clean(problem))
     if new.hash == "default":
         return 1
     for word in gates.strange(new.gate):
-        click.echo(f"{render.label('WARN')} {word}", err=True)
+        _warn("WARN", word)
     for mute in new.expired():
-        click.echo(f"{render.label('INFO')} the mute of {clean(mute.rule)} ended on {mute.until}", err=True)
+        _warn("INFO", f"the mute of {clean(mute.rule)} ended on {mute.until}")
     found, troubles = read(folder)
     for trouble in troubles:
-        click.echo(f"{render.label('WARN')} {trouble}", err=True)
+        _warn("WARN", trouble)
     if not found:
         click.echo(f"{folder} holds no records: folders jobs/ or nodes/ with files *.jsonl wanted", err=True)
         return 1
     outcome = replay.replay(found, new)
     for trouble in outcome.troubles:
-        click.echo(f"{render.label('WARN')} not judged again: {trouble}", err=True)
+        _warn("WARN", f"not judged again: {trouble}")
     if as_json:
         for change in outcome.changes:
             if change.what != "kept":
                 print(records.encode({"schema": records.SCHEMA, "type": "change", **vars_of(change)}))
     else:
-        click.echo("\n".join(text(outcome)))
+        click.echo("\n".join(line for one in text(outcome) for line in render.fitted(one)))
     sys.stdout.flush()
     return 0
+
+
+def _warn(tag: str, words: str) -> None:
+    click.echo("\n".join(render.fitted(f"{render.label(tag)} {words}")), err=True)
 
 
 def vars_of(change: Change) -> dict[str, object]:

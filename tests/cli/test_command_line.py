@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 import pytest
@@ -17,8 +15,6 @@ from click.testing import CliRunner
 from hpslurm import cli
 
 WIDTHS = (60, 80, 120, 200)
-ROOT = Path(__file__).parents[2]
-HEALTHY = str(ROOT / "tests/hosts/p5-healthy")
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
@@ -74,63 +70,6 @@ def test_help_fits_its_width_but_for_examples_which_are_not_broken(width: int) -
     for name in ALL:
         wide = [line for line in help_of(name, width) if len(line) > width and not line.startswith("    ")]
         assert [] == wide, name
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_what_commands_print_fits_its_width_but_for_commands_to_type(width: int, tmp_path: Path) -> None:
-    log = tmp_path / "j.out"
-    log.write_text("x: torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n")
-    policy = tmp_path / "p.toml"
-    policy.write_text("nonsense = 1\nother = 2\n")
-    for words in (
-        ("check", "--root", HEALTHY, "--policy", str(policy)),
-        ("doctor", "--policy", str(policy)),
-        ("explain", "79"),
-        ("diagnose", "--no-aws", "--no-slurm"),
-    ):
-        done = run(*words, COLUMNS=str(width))
-        # a word without a blank (a path, a list of names) is not broken either
-        wide = [
-            line
-            for line in done.stdout.splitlines()
-            if len(line) > width and not line.startswith(" " * 9) and max(map(len, line.split())) < width - 12
-        ]
-        assert [] == wide, words
-        assert done.stdout
-
-
-def on_a_terminal(*words: str, **env: str) -> str:
-    ours, theirs = pty.openpty()
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "AWS", "NO_COLOR"))}
-    command = [sys.executable, "-c", "from hpslurm.cli import main; main()", *words]
-    process = subprocess.Popen(
-        command, env={**kept, "TERM": "xterm", "PAGER": "cat", **env}, cwd="/", stdout=theirs, stderr=theirs
-    )
-    os.close(theirs)
-    parts = []
-    while True:
-        try:
-            part = os.read(ours, 1 << 16)
-        except OSError:  # the other end is closed
-            break
-        if not part:
-            break
-        parts.append(part)
-    os.close(ours)
-    process.wait(60)
-    return b"".join(parts).decode()
-
-
-@pytest.mark.parametrize("words", [("explain", "79", "--no-pager"), ("doctor",), ("check", "--root", HEALTHY)])
-def test_a_terminal_gets_colours_unless_it_says_no(words: tuple[str, ...]) -> None:
-    assert "\x1b[" in on_a_terminal(*words)
-    assert "\x1b[" not in on_a_terminal(*words, NO_COLOR="1")
-    assert "\x1b[" not in on_a_terminal(*words, TERM="dumb")
-
-
-@pytest.mark.parametrize("name", ["doctor", "explain"])
-def test_a_pipe_gets_no_colours(name: str) -> None:
-    assert "\x1b" not in run(name, *(["79"] if name == "explain" else []), FORCE_COLOR="").stdout
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ it.
 
     env | grep -E '^(NCCL|FI|TORCH|OFI)_' | sort
     cat /etc/nccl.conf ~/.nccl.conf
-    NCCL_DEBUG=INFO: "NCCL_X set by environment to Y" for every setting that NCCL found
+    # NCCL_DEBUG=INFO in the job: "NCCL_X set by environment to Y" for every setting that NCCL found
 
 **What to do.** Unset it where it is set: job script, `~/.bashrc` and `/etc/profile.d` (srun passes the submitting
 shell's environment on), container image, `nccl.conf`. The environment wins over the files.

@@ -1,0 +1,126 @@
+"""What commands that print findings look like: within the width, in colour on a terminal only, and plain if asked."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpslurm import records
+from hpslurm.policy import Policy
+from tests.aws_server import serve
+from tests.fake import nccl_tests
+from tests.test_hosts import build
+from tests.test_replay import efa
+
+ROOT = Path(__file__).parents[2]
+WIDTHS = (60, 80, 120, 200)
+PROGRAM = [sys.executable, "-c", "from hpslurm.cli import main; main()"]
+SLOW = {1 << 30: 200.0, 8 << 30: 210.0}
+# Everything that prints findings, with findings to print; @ is a folder that ``things`` fills.
+PRINTS = {
+    "check": ("check", "--root", "@/sick", "--policy", "@/none"),
+    "diagnose": ("diagnose", "--no-slurm", "--region", "us-west-2", "--reports", "@/results", "--policy", "@/none"),
+    "doctor": ("doctor", "--policy", "@/strange.toml"),
+    "explain": ("explain", "79", "--no-pager"),
+    "nccl-tests judge": ("nccl-tests", "judge", "@/run.txt", "--instance-type", "p5.48xlarge", "--nodes", "2"),
+    "report": ("report", "77", "--results", "@/results", "--policy", "@/none"),
+    "scan": ("scan", "@/logs"),
+    "what-if": ("what-if", "--policy", "@/what.toml", "--records", "@/results"),
+}
+
+
+@pytest.fixture(scope="module")
+def things(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Something wrong of every kind, and AWS's stand-in for diagnose."""
+    folder = tmp_path_factory.mktemp("layout")
+    build("p5-efa-missing", folder / "sick")
+    (folder / "strange.toml").write_text('nonsense = 1\nother = 2\ngate = ["efa-mising"]\n')
+    (folder / "what.toml").write_text('gate = ["efa-missing"]\n')
+    (folder / "run.txt").write_text(nccl_tests.table(SLOW))
+    (folder / "logs").mkdir()
+    for path in (ROOT / "tests/scan/corpus").glob("c00*.log"):
+        (folder / "logs" / path.name).write_bytes(path.read_bytes())
+    for node in ("ip-10-1-0-3", "ip-10-1-0-7"):
+        policy = Policy(node=node)
+        writer = records.Writer(str(folder / "results"), node, "prolog", "77")
+        for line in records.lines(policy, {"SLURM_JOB_ID": "77"}, "prolog", [efa(16, policy)]):
+            writer.write(line)
+        writer.close()
+    with serve("sick"):
+        yield folder
+
+
+def environment(**env: str) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "NO_COLOR", "COLUMNS"))}
+    return {**kept, "TERM": "xterm", "PAGER": "cat", **env}
+
+
+def words(name: str, things: Path) -> list[str]:
+    return [*PROGRAM, *(word.replace("@", str(things)) for word in PRINTS[name])]
+
+
+def piped(command: list[str], **env: str) -> str:
+    done = subprocess.run(command, env=environment(**env), cwd="/", capture_output=True, text=True, timeout=60)
+    assert done.returncode in (0, 3), done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr
+
+
+def on_a_terminal(command: list[str], **env: str) -> str:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(command, env=environment(**env), cwd="/", stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    parts = []
+    while True:
+        try:
+            part = os.read(ours, 1 << 16)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        parts.append(part)
+    os.close(ours)
+    process.wait(60)
+    return b"".join(parts).decode()
+
+
+def too_wide(text: str, width: int) -> list[str]:
+    """Lines beyond the width, but for what must not be broken: a command to type, and a word without a blank."""
+    return [
+        line
+        for line in text.splitlines()
+        if len(line) > width and not is_to_type(line) and max(map(len, line.split())) < width - 12
+    ]
+
+
+def is_to_type(line: str) -> bool:
+    return bool(re.match(r" {9,}\S|    \S", line))
+
+
+@pytest.mark.parametrize("name", PRINTS)
+def test_nothing_but_a_command_to_type_is_wider_than_the_screen(name: str, things: Path) -> None:
+    for width in WIDTHS:
+        text = piped(words(name, things), COLUMNS=str(width))
+        assert [] == too_wide(text, width), width
+        assert "\x1b" not in text
+        assert text.strip()
+
+
+@pytest.mark.parametrize("name", [name for name in PRINTS if name != "what-if"])
+def test_a_terminal_gets_colours(name: str, things: Path) -> None:
+    assert "\x1b[" in on_a_terminal(words(name, things), COLUMNS="100")
+
+
+@pytest.mark.parametrize("name", PRINTS)
+def test_a_terminal_that_wants_none_or_has_none_gets_no_colours(name: str, things: Path) -> None:
+    for how in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        text = on_a_terminal(words(name, things), COLUMNS="100", **how)
+        assert text.strip()
+        assert "\x1b" not in text
