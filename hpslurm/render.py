@@ -169,6 +169,11 @@ def wrapped(lead: str, text: str, width: int) -> list[str]:
     return [lead + parts[0], *(INDENT + part for part in parts[1:])]
 
 
+def labelled(lead: str, text: str) -> list[str]:
+    """A line of our own behind its label, broken at blanks where the terminal ends."""
+    return wrapped(lead, text, terminal_width())
+
+
 def fitted(text: str) -> list[str]:
     """A line of our own, broken at blanks where the terminal ends; what follows is indented."""
     parts = textwrap.wrap(

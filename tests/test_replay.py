@@ -229,7 +229,7 @@ def results(tmp_path: Path) -> Path:
 
 
 def command(*words: str) -> tuple[int, str, str]:
-    done = CliRunner().invoke(what_if.command, words, standalone_mode=False)
+    done = CliRunner(env={"COLUMNS": "200"}).invoke(what_if.command, words, standalone_mode=False)
     return done.return_value if done.exception is None else 2, done.stdout, done.stderr
 
 

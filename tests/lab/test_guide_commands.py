@@ -71,6 +71,8 @@ FILL = {
     "OFI-PLUGIN": "/bin/ls",  # a program with libraries, in the place of the saved machine's dummy
     r"--mpi=pmix": "--mpi=none",
     # ours, with the lab's folders in the place of the defaults, and inside an allocation where it wants to be
+    r"\bhpslurm metrics --shared": "hpslurm metrics --results @LAB@/shared",
+    r"\bhpslurm metrics\b(?! --results)": "hpslurm metrics --results @LAB@/results/n3",
     r"\bhpslurm report\b": "hpslurm report --results @LAB@/shared",
     r"(?<![\w/])hpslurm-check(?=\s|$)": "hpslurm-check --root @LAB@/hosts/n1",
     r"(?<!\S)hpslurm check\b": "in-job hpslurm check --root @LAB@/hosts/{node}",
@@ -118,8 +120,8 @@ REFUSED = {
     r"^scontrol show topology$": ("No topology information", "a lab has no switches"),
     r"\bfi_info -p efa": ("-61", "no EFA here: no data, as the guide says"),
     r"^scontrol show nodes --json$": ("unrecognized option|^$", "23.11 and later"),
-    r"^(hpslurm (scan|report --results @LAB@/shared)|chown root:root|chmod go-w|pip install)$": (
-        "Missing argument|give a job id|missing operand|at least one requirement",
+    r"^(hpslurm (scan|what-if|report --results @LAB@/shared)|chown root:root|chmod go-w|pip install)$": (
+        "Missing (argument|option)|give a job id|missing operand|at least one requirement",
         "names a command, without its object",
     ),
     r"--probe ssm": ("ssm|session", "starts sessions through AWS"),
@@ -138,16 +140,16 @@ CHANGES = {
 # Other exit statuses than 0 that are as good.
 STATUSES = {
     r"grep ' D'|grep \" D\"|lsof \+D|grep -n 127|grep -n /dev/shm|(dmesg|lsmod) \| grep|grep -i (pro|epi)log": (0, 1),
-    r"nccl\.conf|env \| grep": (0, 1),
+    r"nccl\.conf|env \| grep|^ulimit -l 8": (0, 1),
     r"systemctl status|systemctl is-active": (0, 1, 3, 4),
     r"--fail-on P[01]": (0, 3),
     r"\bjudge\b": (0, 3),
 }
 # Works without a word.
 SILENT = (
-    r"^(sudo )?scontrol (update|release|reconfigure|cancel_reboot|reboot)|^(sudo )?(install -d|chmod|mkdir|tail) "
+    r"^(sudo )?scontrol (update|release|reconfigure|cancel_reboot|reboot)|^(sudo )?(install -d|chmod|mkdir|rm|tail) "
     r"|^(find|export|eval) |^NODES=|^(CUDA|NCCL)_\w+=|^\w+=\S*$|^env \||^python -I$|^bash -p$"
-    r"|> [\w.-]+$|\| jq |grep (' D'|\" D\")|grep -i epilog"
+    r"|> [\w.-]+$|\| jq |grep (' D'|\" D\")|grep -i (pro|epi)log|^ulimit -l 8"
 )
 
 
