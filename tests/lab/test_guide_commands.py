@@ -95,6 +95,7 @@ ELSEWHERE = {
     r"\bfi_info\b": ("fi_info", "EFA's installer, or Debian's libfabric-bin"),
     r"\b(ibstat|rdma)\b": ("ibstat", "Debian's infiniband-diags"),
     r"all_reduce_perf -h|\bldd \$\(command -v all_reduce_perf": ("all_reduce_perf", "a build of nccl-tests"),
+    r"\bmpirun\b": ("all_reduce_perf", "a build of nccl-tests with MPI"),
     r"(?<!scontrol )\bping\b": ("ping", "Debian's iputils-ping"),
     r"\bnc\b": ("nc", "Debian's netcat-openbsd"),
     r"\b(lsmod|modinfo)\b": ("lsmod", "Debian's kmod"),
@@ -201,6 +202,9 @@ def cluster() -> Iterator[Cluster]:
         (bin / "all_reduce_perf").symlink_to(typed.ROOT / "tests/fake/nccl_tests.py")
         (bin / "python").symlink_to(sys.executable)
         aws = {name: value for name, value in os.environ.items() if name.startswith("AWS")}
+        build = Path(lab.path("shared/nccl-tests/build"))
+        build.mkdir(parents=True)
+        (build / "all_reduce_perf").symlink_to(typed.ROOT / "tests/fake/nccl_tests.py")
         job = lab.submit("-w", "n3", "--wrap", "sleep 3600")
         lab.wait_for_job(job, "RUNNING")
         lab.run("salloc", "-Q", "--no-shell", "--exclusive", "-w", "n[5-6]", GPUS, "-J", "held", check=True)
@@ -216,6 +220,7 @@ def cluster() -> Iterator[Cluster]:
             (bin / name).write_text(f"#!/bin/sh\n{script}\n")
             (bin / name).chmod(0o755)
         _files(lab)
+        shutil.copytree(lab.path("work/logs"), lab.path(f"shared/logs/{job}"))
         # the records that are wanted are there: hooks end at once from now on
         Path(lab.path("policy.toml")).write_text("partitions = ['other']\n")
         env = {
