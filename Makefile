@@ -22,7 +22,7 @@ demo:
 	@$(BIN)/python tests/lab/contain.py $(BIN)/python tests/lab/demo.py
 
 test: lint
-	@$(BIN)/python tests/lab/contain.py $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+	@$(BIN)/python tests/lab/contain.py $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 lint: venv
 	@$(BIN)/ruff check --quiet .

@@ -460,7 +460,6 @@ def _of_this_machine(asked: Asked, rules: Policy, kept: Sequence[Record], parts:
 
 
 def _program(host: Host, name: str, source: str, *words: str) -> str:
-    slurm.conf_exists(host)
     output = host.run(name, *words)
     if output.status != 0 and not (name == "scontrol_ping" and output.out):
         raise Unknown(slurm.trouble(source, output))

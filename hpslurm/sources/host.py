@@ -386,7 +386,10 @@ class Host:
     def _environment(self, command: Command) -> dict[str, str]:
         env = dict(command.env)
         for name, files in command.settings:
-            value = self.env.get(name) or next((path for path in files if self.exists(path)), "")
+            named = self.env.get(name)
+            if named and not self.root and not self.exists(named):  # Slurm's programs wait a minute for it
+                raise Unknown(f"{name} names {named}, which does not exist; unset it, or name the file in use")
+            value = named or next((path for path in files if self.exists(path)), "")
             if value:
                 env[name] = value
         return env

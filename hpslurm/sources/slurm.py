@@ -157,7 +157,6 @@ def start(host: Host, *names: str) -> None:
 
 def nodes(host: Host) -> Nodes:
     """All nodes. Raises Unknown, with a remedy, when the controller cannot be asked."""
-    conf_exists(host)
     lines, note = from_pyslurm(host, "pyslurm_nodes")
     if lines is not None:
         return Nodes("pyslurm", tuple(map(node_of_line, lines)))
@@ -255,7 +254,6 @@ def job(host: Host, job_id: str) -> SlurmJob | None:
     """
     if not JOB_ID.fullmatch(job_id):
         raise ValueError(f"not a job id: {job_id[:40]!r} (a number, or number_task)")
-    conf_exists(host)
     _start_quietly(host, "sacct", job_id)  # it waits while we ask the controller
     problems = []
     live = kept = None
@@ -278,7 +276,6 @@ def job(host: Host, job_id: str) -> SlurmJob | None:
 
 def queue(host: Host) -> tuple[Queued, ...]:
     """Jobs that wait, run or complete. Raises Unknown."""
-    conf_exists(host)
     lines, _ = from_pyslurm(host, "pyslurm_jobs")
     if lines is not None:
         return tuple(one for one in map(queued_of_line, lines) if one.state in IN_QUEUE)
@@ -290,7 +287,6 @@ def queue(host: Host) -> tuple[Queued, ...]:
 
 def config(host: Host) -> dict[str, tuple[str, ...]]:
     """``scontrol show config``: keys in lower case; a key may have several values (Prolog from 24.05 on)."""
-    conf_exists(host)
     asked = host.run("scontrol_config")
     if asked.status != 0:
         raise Unknown(trouble("scontrol show config", asked))
@@ -299,7 +295,6 @@ def config(host: Host) -> dict[str, tuple[str, ...]]:
 
 def controllers(host: Host) -> tuple[Controller, ...]:
     """``scontrol ping``: every controller and whether it answers. It exits 1 when one does not."""
-    conf_exists(host)
     asked = host.run("scontrol_ping")
     found = tuple(controllers_of_text(asked.out))
     if not found:
@@ -311,13 +306,6 @@ def slurm_conf(host: Host) -> str:
     """The slurm.conf that our programs are told to use; empty when Slurm is left to find one."""
     name, files = SLURM_CONF
     return host.env.get(name) or next((path for path in files if host.exists(path)), "")
-
-
-def conf_exists(host: Host) -> None:
-    """Slurm's programs wait a minute for a slurm.conf that is named but not there."""
-    named = host.env.get(SLURM_CONF[0])
-    if named and not host.root and not host.exists(named):
-        raise Unknown(f"SLURM_CONF names {named}, which does not exist; unset it, or name the file in use")
 
 
 def _start_quietly(host: Host, name: str, *words: str) -> None:
