@@ -17,7 +17,7 @@ import click
 from hpslurm import bandwidth_view as view
 from hpslurm import policy as policies
 from hpslurm import records, render, whole_file
-from hpslurm.finding import Finding
+from hpslurm.finding import P0, Finding
 from hpslurm.job import bandwidth, baseline, localise, localise_report, nccl_rails
 from hpslurm.job import nccl_tests_output as reading
 from hpslurm.job import nccl_tests_steps as steps
@@ -455,9 +455,10 @@ def search_lines(search: Search, verdict: localise.Verdict, found: Sequence[Find
     named = sorted({node for one in verdict.named for node in one.nodes})
     if named:
         return [*lines, f"Named: {render.fold_nodes(named)}"]
-    if verdict.tested == nodes:
+    if verdict.tested == nodes and not any(one.rule.priority == P0 for one in found):
         return [*lines, f"No slow node: all {nodes} were fast with a partner ({verdict.normal:.1f} GB/s is normal)"]
-    return [*lines, f"No node named; {nodes - verdict.tested} of {nodes} were never fast, see above"]
+    never = nodes - verdict.tested
+    return [*lines, f"No node named; {f'{never} of {nodes} were never fast, ' if never else ''}see above"]
 
 
 # the commands

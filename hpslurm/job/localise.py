@@ -137,6 +137,10 @@ class Verdict:
     line: float
     tested: int  # nodes with a fast run
     whole: float | None = None  # rate of all nodes together, where it was run
+    whole_status: str = OK
+    wrong: tuple[tuple[str, ...], ...] = ()  # nodes of runs that computed wrong data, where no named one explains it
+    bad: tuple[str, ...] = ()  # how the pairs ended, where not one was fast
+    nodes: int = 0  # of the search
 
 
 def observe(state: State, results: Iterable[Result]) -> State:
@@ -183,28 +187,29 @@ class _View:
 
     def weigh(self) -> None:
         """What is only needed once all nodes have run in pairs: who is fast, who is named, who is in doubt."""
-        self.noise = _noise([one.value for one in self._pairs if one.run.kind == PAIR and one.status == OK])
-        line, between = self.line, self.state.blocks
+        rates = [one for one in self._pairs if one.status == OK]
+        self.noise = _noise([one.value for one in rates if one.run.kind == PAIR] or [one.value for one in rates])
+        self.line = self.noise.normal * (1 - self.noise.least)  # below this rate a run is not fast
+        between = self.state.blocks
         self.slow: list[Result] = []  # not fast, to be exact
         fast: list[Key] = []
         for one in self._pairs:  # thousands of them, made anew for each round
-            if one.value < line:
+            if not self.is_fast(one):
                 self.slow.append(one)
                 continue
             first, second = one.run.nodes
             fast += (first, second)
             if between:
-                here, there = between[first], between[second]
+                here, there = self.block(first), self.block(second)
                 if here != there:
                     fast.append((here, there) if here < there else (there, here))
         self._fast: dict[Key, int] = Counter(fast)
         self.fast = {key for key in self._fast if isinstance(key, str)}
         self._explain()
 
-    @property
-    def line(self) -> float:
-        """Below this rate a run is not fast."""
-        return self.noise.normal * (1 - self.noise.least)
+    def is_fast(self, one: Result) -> bool:
+        """What hangs, fails or is wrong is not, and where nothing has a rate nothing is."""
+        return one.status == OK and one.value >= self.line > 0
 
     @property
     def shares(self) -> tuple[float, float, float]:
@@ -225,7 +230,7 @@ class _View:
         for one in self.slow:
             blocks = self.blocks(one)
             touched = (*one.run.nodes, frozenset(one.run.nodes), *((blocks,) if blocks[0] != blocks[1] else ()))
-            ratio = self.noise.ratio(one.value) if one.status == OK else likelihood.GRAVE
+            ratio = self.noise.ratio(one.value) if one.status == OK and self.line > 0 else likelihood.GRAVE
             runs.append(likelihood.Doubtful[Key](ratio, touched))
         many, leaves = len(self.state.nodes), len(set(self.state.blocks.values()))
         of_node = likelihood.price(many)
@@ -237,7 +242,8 @@ class _View:
 
         found = likelihood.Explanation(runs, self.count_fast, price, self.options.at_times, (_is_path,))
         named = {key: SLOW if often == likelihood.ALWAYS else AT_TIMES for key, often in found.named.items()}
-        named = {key: how for key, how in named.items() if key not in found.open}
+        # where nobody was ever fast, all may be as bad as each other
+        named = {key: how for key, how in named.items() if key not in found.open and self.fast}
         self.nodes = {key: how for key, how in named.items() if isinstance(key, str)}
         self.paths = {key: how for key, how in named.items() if not isinstance(key, str)}
         doubtful = found.suspects()
@@ -248,8 +254,20 @@ class _View:
 
     def count_fast(self, key: Key) -> int:
         if isinstance(key, frozenset):
-            return sum(one.value >= self.line for one in self.of[min(key)] if key.issuperset(one.run.nodes))
+            return sum(self.is_fast(one) for one in self.of[min(key)] if key.issuperset(one.run.nodes))
         return self._fast.get(key, 0)
+
+    def wrong(self) -> list[Result]:
+        """Runs that computed wrong data without a named node or path in them."""
+        wrong = [one for results in self.state.rounds for one in results if one.status == WRONG]
+        blamed = {*self.nodes, *self.paths}
+        return [
+            one
+            for one in wrong
+            if blamed.isdisjoint(one.run.nodes)
+            and frozenset(one.run.nodes) not in blamed
+            and (len(one.run.nodes) != 2 or self.blocks(one) not in blamed)
+        ]
 
     def partners(self, node: str) -> set[str]:
         """Those with whom it has run."""
@@ -358,7 +376,7 @@ def _doubt(state: State, view: _View) -> list[Run]:
     dice.shuffle(nodes)
     runs = _nodes_in_doubt(state, view, nodes, free)
     for key in view.suspects:
-        pair = _path_in_doubt(view, key, free, nodes)
+        pair = _path_in_doubt(view, key, free)
         if pair is not None:
             runs.append(Run(PATH, pair))
             for node in pair:
@@ -418,14 +436,13 @@ def _best_partner(node: str, free: Iterable[str], view: _View, homes: set[str]) 
     return far or old or next(iter(free), None)
 
 
-def _path_in_doubt(view: _View, key: Key, free: Mapping[str, None], nodes: Sequence[str]) -> tuple[str, str] | None:
+def _path_in_doubt(view: _View, key: Key, free: Mapping[str, None]) -> tuple[str, str] | None:
     """Who tests a path: free nodes of both its blocks; or the pair itself, once there is no doubt about either."""
     if isinstance(key, str):
         return None
     if isinstance(key, frozenset):
         first, second = sorted(key)
-        clear = {first, second} <= view.fast and not key & {*nodes, *view.nodes}
-        return (first, second) if clear else None
+        return (first, second) if first in free and second in free else None
     ends: list[list[str]] = [[node for node in free if view.block(node) == block] for block in key]
     for first in ends[0]:
         met = view.partners(first)
@@ -512,12 +529,14 @@ def _rails(view: _View, node: str) -> likelihood.Explanation[int]:
     # a rail that slows the node is about as slow as the node itself
     share = _share(view, [one for one in view.slow if node in one.run.nodes])
     line = noise.normal * min(1 - noise.least, (1 + share) / 2)
+    fast = Counter(one.run.rail for one in done if one.status == OK and one.value >= line > 0)
     runs = [
-        likelihood.Doubtful(noise.ratio(one.value) if one.status == OK else likelihood.GRAVE, (one.run.rail, ALL_RAILS))
+        likelihood.Doubtful(
+            noise.ratio(one.value) if one.status == OK and line > 0 else likelihood.GRAVE, (one.run.rail, ALL_RAILS)
+        )
         for one in done
-        if one.value < line and one.run.rail is not None
+        if one.run.rail is not None and not (one.status == OK and one.value >= line > 0)
     ]
-    fast = Counter(one.run.rail for one in done if one.value >= line)
     price = likelihood.price(view.options.rails)
     return likelihood.Explanation(
         runs,
@@ -611,6 +630,10 @@ def verdict(state: State) -> Verdict:
         view.line,
         len(view.fast),
         view.groups[0].value if view.groups else None,
+        view.groups[0].status if view.groups else OK,
+        tuple(sorted({tuple(sorted(one.run.nodes)) for one in view.wrong()})),
+        () if view.fast else tuple(sorted({one.status for one in view.slow})),
+        len(state.nodes),
     )
 
 
@@ -680,8 +703,10 @@ def bound(nodes: int, options: Options, most: int, seconds: float) -> Bound:
     if options.alone:
         rounds, waves = rounds + 1, waves + math.ceil(min(nodes, MOST_INSIDE + CONTROLS) / most)
     # halving happens only when nobody is accused, so either it or looking inside
-    halving = 1 + CONFIRM * math.ceil(math.log2(nodes)) if options.scale and nodes >= 4 else 0
-    more = max(_rail_rounds(options), halving)
-    rounds, waves = rounds + more, waves + more
+    halving = CONFIRM * math.ceil(math.log2(nodes)) if options.scale and nodes >= 4 else 0
+    rails = _rail_rounds(options)
+    rail_waves = rails * math.ceil(min(MOST_INSIDE, nodes // 2) / most)
+    whole = 1 if halving else 0
+    rounds, waves = rounds + max(rails, whole + halving), waves + max(rail_waves, whole + halving * math.ceil(2 / most))
     minutes = waves * seconds / 60
     return Bound(rounds, waves, minutes, minutes * nodes)

@@ -12,6 +12,7 @@ from typing import Any
 from hpslurm import suggest
 from hpslurm.finding import LOOK, P0, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.job import localise
+from hpslurm.job.bandwidth import WRONG as WRONG_DATA
 from hpslurm.job.bandwidth import expected, size_name
 from hpslurm.job.localise import FAILED, HUNG, OK, WRONG, Named, Options, Result, Run, State, Verdict
 from hpslurm.policy import Policy
@@ -28,10 +29,14 @@ SLOW_RAIL = Rule("busbw-slow-rail", P1, "One GPU position of a node, and so its 
 SLOW_PATH = Rule("busbw-slow-path", P1, "Slow between nodes that are fast with others", _READING, "network_link")
 SLOW_GROUP = Rule("busbw-slow-group", P1, "Slow only with many nodes, and with these among them", _READING)
 ALL_SLOW = Rule("busbw-all-pairs-slow", P1, "All pairs are slow: it is not one node", _READING, "slow_bandwidth")
-ONCE = Rule("busbw-slow-once", P2, "Slow once, and not again", _READING)
+ONCE = Rule("busbw-slow-once", P2, "Slow or failed once, and not again", _READING)
+ALL_BAD = Rule("busbw-all-pairs-bad", P0, "Not one pair is usable: it is not one node", _READING, "slow_bandwidth")
+WHOLE_BAD = Rule("busbw-whole-bad", P0, "All nodes together hang or fail, and pairs of them do not", _READING)
+WHOLE_SLOW = Rule("busbw-whole-slow", P1, "All nodes together are slow, and pairs of them are not", _READING)
 UNDECIDED = Rule("busbw-undecided", P2, "Nodes that the search could not decide about", _SEARCH)
 
 
+WHOLE_SHARE = 0.5  # of the pairs' rate, for so many nodes that nobody has published a figure
 Nics = Mapping[tuple[str, int], Sequence[str]]
 NOT_NAMED: Nics = {}
 
@@ -40,18 +45,19 @@ def findings(
     verdict: Verdict, policy: Policy, instance: str, gpus: int, size: int, nics: Nics = NOT_NAMED
 ) -> list[Finding]:
     """All that the search found; ``size`` in bytes is the one that was measured. ``nics`` by node and GPU."""
-    found = [*_named(verdict, nics), *_all_slow(verdict, policy, instance, gpus, size), *_open(verdict)]
+    how = (verdict, policy, instance, gpus, size)
+    found = [*_named(verdict, nics), *_wrong(verdict), *(list(_all_slow(*how)) or _whole(*how)), *_open(verdict)]
     return [policy.mute(finding) for finding in found]
 
 
 def exit_code(verdict: Verdict, found: Sequence[Finding], policy: Policy) -> int:
-    """3 for a named one below ``fail_below``, that hangs, fails or is wrong; 1 when nothing was measured; else 0."""
-    if not verdict.tested:
-        return 1
+    """3 for wrong data, what hangs or fails, and rates below ``fail_below``; 1 when nothing was measured; else 0."""
     counted = {finding.rule for finding in found if not finding.muted}
+    if not verdict.tested:
+        return 3 if WRONG_DATA in counted else 1
     named = SLOW_NODE in counted or SLOW_RAIL in counted or SLOW_PATH in counted or SLOW_GROUP in counted
     grave = any(one.share < policy.bandwidth_fail_below for one in verdict.named)
-    return 3 if BAD_NODE in counted or (named and grave) else 0
+    return 3 if any(rule.priority == P0 for rule in counted) or (named and grave) else 0
 
 
 def _named(verdict: Verdict, nics: Nics) -> Iterator[Finding]:
@@ -129,14 +135,57 @@ def _group(one: Named, verdict: Verdict) -> Finding:
     )
 
 
+def _wrong(verdict: Verdict) -> Iterator[Finding]:
+    """Once is enough: what was computed cannot be trusted, whoever it was."""
+    if verdict.wrong:
+        nodes = sorted({node for one in verdict.wrong for node in one})
+        yield WRONG_DATA.found(
+            f"{len(verdict.wrong)} runs computed wrong data, and no node explains them",
+            evidence=[Evidence("nodes of the run", fold_nodes(one)) for one in verdict.wrong[:10]],
+            suggest=[
+                Suggestion(LOOK, "look at these nodes", f"srun -w {fold_nodes(nodes)} hpslurm-check"),
+                Suggestion(LOOK, "search more thoroughly", "hpslurm nccl-tests --find-slow --preset full"),
+            ],
+        )
+
+
 def _all_slow(verdict: Verdict, policy: Policy, instance: str, gpus: int, size: int) -> Iterator[Finding]:
+    look = [Suggestion(LOOK, "judge one pair with NCCL's log", "hpslurm nccl-tests --nodes 2")]
+    if verdict.bad:
+        yield ALL_BAD.found(f"not one pair was fast; they ended: {', '.join(verdict.bad)}", suggest=look)
+        return
     wanted = expected(instance, 2, gpus, "all_reduce", size)
     if wanted and verdict.normal and verdict.normal < policy.bandwidth_warn_below * wanted[0]:
-        yield ALL_SLOW.found(
+        rule = ALL_BAD if verdict.normal < policy.bandwidth_fail_below * wanted[0] else ALL_SLOW
+        yield rule.found(
             f"the faster pairs reach {verdict.normal:.1f} GB/s at {size_name(size)}, {wanted[0]:.1f} expected",
             evidence=[Evidence("expected", wanted[1])],
-            suggest=[Suggestion(LOOK, "judge one pair with NCCL's log", "hpslurm nccl-tests --nodes 2")],
+            suggest=look,
         )
+
+
+def _whole(verdict: Verdict, policy: Policy, instance: str, gpus: int, size: int) -> Iterator[Finding]:
+    """The run of all nodes, where pairs were fine and halving named nobody."""
+    look = [Suggestion(LOOK, "judge all nodes with NCCL's log", "hpslurm nccl-tests")]
+    if verdict.whole is None or any(one.kind == "group" for one in verdict.named):
+        return
+    if verdict.whole_status == WRONG:
+        return  # said already
+    if verdict.whole_status in (HUNG, FAILED):
+        yield WHOLE_BAD.found(f"pairs are fast, but all nodes together: {verdict.whole_status}", suggest=look)
+        return
+    wanted = expected(instance, verdict.nodes, gpus, "all_reduce", size)
+    if wanted and verdict.whole < policy.bandwidth_warn_below * wanted[0]:
+        said, source = f"{wanted[0]:.1f} expected", wanted[1]
+    elif not wanted and verdict.whole < WHOLE_SHARE * verdict.normal:
+        said, source = f"{verdict.normal:.1f} in pairs", "less than half of the pairs; no figure has a source here"
+    else:
+        return
+    yield WHOLE_SLOW.found(
+        f"all nodes together reach {verdict.whole:.1f} GB/s at {size_name(size)}, {said}",
+        evidence=[Evidence("compared with", source)],
+        suggest=look,
+    )
 
 
 def _open(verdict: Verdict) -> Iterator[Finding]:
@@ -188,27 +237,18 @@ def resumed(text: str, source: str) -> tuple[State, tuple[Result, ...]]:
     Raises ValueError that names file and line; a last line that was cut off is passed over.
     """
     lines = text.splitlines()
-    try:
-        head = json.loads(lines[0])
-        if head["type"] != "search":
-            raise ValueError
-        state = State(tuple(head["nodes"]), Options(**head["options"]), dict(head["blocks"]))
-    except (ValueError, KeyError, TypeError, IndexError):
-        raise ValueError(f"{source}: line 1 is no head of a search (written by --find-slow)") from None
+    state = _head(lines[0] if lines else "", source)
     rounds: dict[int, list[Result]] = {}
     for number, line in enumerate(lines[1:], start=2):
         try:
-            row = json.loads(line)
-            run = Run(row["kind"], tuple(row["nodes"]), row["rail"])
-            rate = None if row["rate"] is None else float(row["rate"])
-            result = Result(run, rate, str(row["status"]))
-            rounds.setdefault(int(row["round"]), []).append(result)
-        except (ValueError, KeyError, TypeError):
+            place, result = _row(line)
+        except (ValueError, KeyError, TypeError, RecursionError):
             if number == len(lines):
                 break
             raise ValueError(f"{source}: line {number} is no result of a run") from None
-        if result.status not in (OK, HUNG, FAILED, WRONG) or not set(run.nodes) <= set(state.nodes):
+        if result.status not in (OK, HUNG, FAILED, WRONG) or not set(result.run.nodes) <= set(state.nodes):
             raise ValueError(f"{source}: line {number} names nodes or a status that the search does not know")
+        rounds.setdefault(place, []).append(result)
     for number in range(len(rounds)):
         planned = localise.next_round(state)
         done = {one.run: one for one in rounds.get(number, ())}
@@ -218,3 +258,31 @@ def resumed(text: str, source: str) -> tuple[State, tuple[Result, ...]]:
             return state, tuple(done.values())
         state = localise.observe(state, [done[run] for run in planned])
     return state, ()
+
+
+def _head(line: str, source: str) -> State:
+    """The state before the first round. Raises ValueError in words."""
+    try:
+        head = json.loads(line)
+        nodes, blocks, given = head["nodes"], head["blocks"], head["options"]
+        texts = [*nodes, *blocks, *blocks.values()]
+        if head["type"] != "search" or not all(isinstance(one, str) for one in texts) or len(set(nodes)) < len(nodes):
+            raise ValueError
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ValueError(f"{source}: line 1 is no head of a search (written by --find-slow)") from None
+    usual = asdict(Options())
+    if set(given) != set(usual) or any(type(given[name]) is not type(value) for name, value in usual.items()):
+        raise ValueError(f"{source}: line 1 was written by another version of hpslurm; start a new search")
+    return State(tuple(nodes), Options(**given), dict(blocks))
+
+
+def _row(line: str) -> tuple[int, Result]:
+    """The round, and what a run came to. Raises ValueError, KeyError, TypeError or RecursionError."""
+    row = json.loads(line)
+    kind, nodes, rail, rate, place = row["kind"], row["nodes"], row["rail"], row["rate"], row["round"]
+    whole = all(type(one) is int and one >= 0 for one in (place, rail or 0))
+    named = isinstance(nodes, list) and all(isinstance(one, str) for one in (kind, row["status"], *nodes))
+    measured = rate is None or (type(rate) in (int, float) and 0 <= rate < float("inf"))
+    if not (whole and named and measured):
+        raise ValueError
+    return place, Result(Run(kind, tuple(nodes), rail), None if rate is None else float(rate), row["status"])

@@ -251,11 +251,89 @@ def test_a_slow_rail_a_path_and_a_group_are_findings_of_their_own():
     assert ids(found) in (["busbw-slow-group"], ["busbw-slow-node"])
 
 
-def test_all_pairs_far_below_the_table_is_no_nodes_fault():
-    slow = quiet(nodes(8), *[Fault(NODE, (node,), 0.5) for node in nodes(8)])
-    _, found, code = report(slow, instance="p5.48xlarge")
-    assert (["busbw-all-pairs-slow"], 0) == (ids(found), code)
-    assert [] == ids(report(quiet(nodes(8)), instance="p5.48xlarge")[1])
+def of_all(count, measure, options=QUICK, instance=""):
+    """Findings and exit code of a search in which ``measure`` says what each run came to."""
+    state = State(nodes(count), options)
+    while runs := localise.next_round(state):
+        state = localise.observe(state, [measure(run) for run in runs])
+    verdict = localise.verdict(state)
+    found = localise_report.findings(verdict, Policy(), instance, 8, 4 << 30)
+    return ids(found), localise_report.exit_code(verdict, found, Policy())
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"), [(1.0, ([], 0)), (0.8, (["busbw-all-pairs-slow"], 0)), (0.5, (["busbw-all-pairs-bad"], 3))]
+)
+def test_all_pairs_below_the_table_is_no_nodes_fault(share, expected):
+    assert expected == of_all(8, lambda run: Result(run, 478.0 * share), instance="p5.48xlarge")
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 16])
+@pytest.mark.parametrize(("status", "code"), [(HUNG, 1), (FAILED, 1), (WRONG, 3)])
+def test_where_every_run_is_broken_nobody_is_fine_and_nobody_is_named(count, status, code):
+    found, exit_code = of_all(count, lambda run: Result(run, None, status))
+    assert code == exit_code
+    assert {"busbw-all-pairs-bad", "busbw-undecided"} <= set(found)
+    assert ("busbw-wrong-data" in found) == (status == WRONG)
+    assert "busbw-bad-node" not in found
+
+
+def test_wrong_data_in_one_run_is_p0_though_nobody_is_named():
+    runs = []
+
+    def measure(run):
+        runs.append(run)
+        return Result(run, None, WRONG) if len(runs) == 1 else Result(run, 470.0)
+
+    found, code = of_all(16, measure)
+    assert ("busbw-wrong-data" in found, 3) == (True, code)
+
+
+@pytest.mark.parametrize(
+    ("whole", "expected"),
+    [
+        (("ok", 470.0), ([], 0)),
+        (("ok", 40.0), (["busbw-whole-slow"], 0)),
+        ((HUNG, None), (["busbw-whole-bad"], 3)),
+        ((FAILED, None), (["busbw-whole-bad"], 3)),
+        ((WRONG, None), (["busbw-wrong-data"], 3)),
+    ],
+)
+def test_all_nodes_together_are_judged_though_pairs_are_fine(whole, expected):
+    def measure(run):
+        return Result(run, whole[1], whole[0]) if len(run.nodes) == 16 else Result(run, 470.0)
+
+    assert expected == of_all(16, measure)
+
+
+@pytest.mark.parametrize(("options", "count"), [(QUICK, 32), (FULL, 4), (FULL, 8), (FULL, 12)])
+def test_no_node_is_in_two_runs_of_a_round(options, count):
+    for seed in range(6):
+        dice = random.Random(seed)
+        bad = {pair for pair in itertools.combinations(nodes(count), 2) if dice.random() < 0.15}
+        state = State(nodes(count), replace(options, seed=seed))
+        while runs := localise.next_round(state):
+            busy = [node for run in runs for node in run.nodes]
+            assert len(set(busy)) == len(busy)
+            slow = [tuple(sorted(run.nodes)) in bad or dice.random() < 0.12 for run in runs]
+            state = localise.observe(
+                state, [Result(run, 280.0 if is_slow else 470.0) for run, is_slow in zip(runs, slow, strict=True)]
+            )
+
+
+@pytest.mark.parametrize("most", [1, 2, 64])
+def test_no_search_takes_more_waves_than_its_bound_however_few_go_at_once(most):
+    options = replace(FULL, rails=8)
+    bad = set(nodes(16)[:7])
+
+    def measure(run):
+        slow = run.kind not in ("rail", "alone") and bad & set(run.nodes)
+        return Result(run, 240.0 if slow else 60.0 if run.kind == "rail" else 470.0)
+
+    state = State(nodes(16), options)
+    while runs := localise.next_round(state):
+        state = localise.observe(state, [measure(run) for run in runs])
+    assert sum(-(-len(results) // most) for results in state.rounds) <= localise.bound(16, options, most, 60).waves
 
 
 def test_a_node_that_hangs_is_p0():
@@ -318,6 +396,15 @@ def test_a_search_cut_off_goes_on_where_it_stopped(kept):
         (lambda lines: [lines[0], lines[1].replace('["n', '["m'), *lines[2:]], "line 2 names nodes"),
         (lambda lines: [lines[0], lines[1].replace('"ok"', '"fine"'), *lines[2:]], "line 2 names nodes or a status"),
         (lambda lines: [lines[0].replace('"seed": 0', '"seed": 9'), *lines[1:]], "not the one that was planned"),
+        (lambda lines: [lines[0].replace('"seed"', '"acquit": 1, "seed"'), *lines[1:]], "another version of hpslurm"),
+        (lambda lines: [lines[0].replace('"sweeps": 1', '"sweeps": "x"'), *lines[1:]], "another version of hpslurm"),
+        (lambda lines: [lines[0].replace('"n0"', '["n0"]'), *lines[1:]], "line 1 is no head"),
+        (lambda lines: [lines[0].replace('"n0"', '"n1"'), *lines[1:]], "line 1 is no head"),
+        (lambda lines: ["[" * 100_000, *lines[1:]], "line 1 is no head"),
+        (lambda lines: [lines[0], '{"nodes": [["a"]]}', *lines[2:]], "line 2 is no result"),
+        (lambda lines: [lines[0], lines[1].replace('"round": 0', '"round": 1e999'), *lines[2:]], "line 2 is no"),
+        (lambda lines: [lines[0], lines[1].replace('"rail": null', '"rail": [1]'), *lines[2:]], "line 2 is no"),
+        (lambda lines: [lines[0], lines[1].replace('"rate": ', '"rate": -'), *lines[2:]], "line 2 is no"),
     ],
 )
 def test_a_file_that_is_no_search_is_refused_by_line(change, words):
