@@ -24,6 +24,10 @@ MOST_KEPT = 20  # lines of one kind that are kept as evidence
 _INTEGERS = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "char", "int")
 _FLOATS = ("half", "float", "double", "bfloat16", "f8e4m3", "f8e5m2", "fp8_e4m3", "fp8_e5m2")
 TYPES = frozenset((*_INTEGERS, *_FLOATS))
+_WIDTHS = {"half": 2, "bfloat16": 2, "float": 4, "double": 8, "int": 4}  # bytes; of types not here, one
+_WIDTHS |= {"int32": 4, "uint32": 4, "int64": 8, "uint64": 8}
+ROUNDED_BY = 16  # bytes of each rank by which a collective that splits its buffer may print less than was asked for
+MOST_RANKS = 1 << 16  # where the list of devices does not say
 
 # Where a run stopped, in the order of a run. Each value ends the sentence "it stopped ...".
 BEFORE_START = "before nccl-tests printed anything (launcher, missing library, MPI start)"
@@ -88,19 +92,34 @@ class Asked:
     iterations: int
     checked: bool
 
-    def sizes(self) -> int | None:
-        """How many rows a complete run has, or None where that cannot be told."""
-        if self.largest < self.smallest or self.step < 1 or self.smallest < 1:
+    def sizes(self, reduced: int | None = None) -> int | None:
+        """How many rows a complete run has, none above ``reduced`` bytes; None where that cannot be told."""
+        largest = self.largest if reduced is None else min(self.largest, reduced)
+        if largest < self.smallest or self.step < 1 or self.smallest < 1:
             return None
         if not self.by_factor:
-            return (self.largest - self.smallest) // self.step + 1
+            return (largest - self.smallest) // self.step + 1
         rows, size = 1, self.smallest
         if self.step == 1:
             return 1
-        while size * self.step <= self.largest:
+        while size * self.step <= largest:
             size *= self.step
             rows += 1
         return rows
+
+    def place(self, size: int) -> tuple[int, int]:
+        """Number, from 0, and bytes of the smallest size asked for that is not below ``size``."""
+        if not self.by_factor:
+            place = max(0, -(-(size - self.smallest) // self.step))
+            return place, self.smallest + place * self.step
+        place, asked = 0, self.smallest
+        while asked < size and self.step > 1:
+            place, asked = place + 1, asked * self.step
+        return place, asked
+
+    def at(self, place: int) -> int:
+        """Bytes of the size with this number."""
+        return self.smallest * self.step**place if self.by_factor else self.smallest + self.step * place
 
 
 @dataclass
@@ -149,10 +168,27 @@ class Table:
         return footer and self.asked is not None and bool(self.rows) and not self.missing
 
     @property
+    def wanted(self) -> int | None:
+        """Rows of a complete run, or None where that cannot be told."""
+        return self.asked.sizes(self.reduced) if self.asked else None
+
+    @property
     def missing(self) -> int:
-        """Rows that a complete run would have had in addition."""
-        wanted = self.asked.sizes() if self.asked else None
-        return max(0, wanted - len(self.rows)) if wanted is not None else 0
+        """Sizes that were to run and have no row; rows of other sizes do not stand for them."""
+        wanted = self.wanted
+        if wanted is None or self.asked is None:
+            return 0
+        listed = max((device.rank for device in self.devices), default=-1) + 1
+        per = 1 if self.first_line else self.asked.gpus * self.asked.threads  # JSON lists processes
+        ranks = MOST_RANKS if self.cut or not listed else max(listed, len(self.devices) * per)
+        found, following = 0, 0
+        for size in sorted(row.size for row in self.rows):
+            place, asked = self.asked.place(size)
+            if place < following:  # rounding may print small sizes as the same number
+                place, asked = following, self.asked.at(following)
+            if place < wanted and 0 <= asked - size < ROUNDED_BY * ranks:
+                found, following = found + 1, place + 1
+        return wanted - found
 
     def phase(self) -> str:
         """Where it stopped."""
@@ -269,6 +305,8 @@ _NCCL = re.compile(
 )
 _NCCL_VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf|-nan)|N/A", re.IGNORECASE)
+# The first piece of a row: all that stands before a line of NCCL that cut it.
+_BEGUN = re.compile(r"\s*\d{1,18}(?:\s+(?:\d{1,18}(?:\s+(?:[a-z][a-z0-9_]*(?:\s.*)?)?)?)?)?")
 _ROW = re.compile(r"\s*(\d{1,18})\s+(\d{1,18})\s+([a-z][a-z0-9_]*)\b")
 
 
@@ -356,10 +394,16 @@ class _Stream:
         if "NCCL version" in text and (version := _NCCL_VERSION.search(text)):
             self.output.log.version = version.group(1)
         if self.half_row:
-            joined, self.half_row = f"{self.half_row} {text}", ""
-            if (row := self._row(joined, number)) is not None:
-                return row
-        if not _ROW.match(text):
+            half, self.half_row = self.half_row, ""
+            for joined in (half + text, f"{half} {text}"):  # cut in a number, or between two without the blank
+                if (row := self._row(joined, number)) is not None:
+                    return row
+            if match is not None and _BEGUN.fullmatch(half + text):  # cut once more
+                self.half_row = half + text
+                return None
+        if match is not None and _BEGUN.fullmatch(text) and not _ROW.match(text):
+            self.half_row = text
+        elif not _ROW.match(text):
             self._line(text, number)
         elif (row := self._row(text, number)) is not None:
             return row
@@ -384,8 +428,9 @@ class _Stream:
             self.output.orphans += 1
             return None
         row = row_of(words, self.table.header, number)
-        if row is not None:
-            self.table.rows.append(row)
+        if row is None or not fits(row):
+            return None
+        self.table.rows.append(row)
         return row
 
     def _line(self, text: str, number: int) -> None:
@@ -521,6 +566,15 @@ def row_of(words: list[str], header: tuple[str, ...], line: int = 0) -> Row | No
     return Row(int(words[0]), int(words[1]), words[2], halves[0], halves[1] if len(halves) > 1 else None, line)
 
 
+def fits(row: Row) -> bool:
+    """Whether size and count belong together: one of them may be the end of a number that was cut.
+
+    The size is that of the count, or, where each rank has its part, a multiple of it.
+    """
+    part = row.count * _WIDTHS.get(row.type, 1)
+    return row.size >= part and (row.size % part == 0 if part else row.size == 0)
+
+
 def number_of(word: object) -> float:
     """A number as it stands; not-a-number for anything else."""
     try:
@@ -631,7 +685,7 @@ def _without_environment(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _json_table(data: dict[str, Any]) -> Table:
     config = _dict(data.get("config"))
-    table = Table(copies=1, using=True, concluded=bool(data.get("end_time")))
+    table = Table(copies=1, using=True, announced=True, concluded=bool(data.get("end_time")))
     arguments = data.get("args")
     if isinstance(arguments, list) and arguments:
         table.test = clean(str(arguments[0]).rsplit("/", 1)[-1], 60)
@@ -654,6 +708,8 @@ def _json_table(data: dict[str, Any]) -> Table:
         table.devices.append(Device(_whole(device.get("rank")), host, "", name))
     table.header = ("json",)
     for result in _dicts(data.get("results")):
+        if any("cpu_time" in _dict(result.get(key)) for key in ("out_of_place", "in_place")):
+            table.header = ("json", "cputime")
         out, inside = (_json_half(result.get(key)) for key in ("out_of_place", "in_place"))
         kind = clean(str(result.get("type", "")), 20)
         table.rows.append(Row(_whole(result.get("size")), _whole(result.get("count")), kind, out, inside))

@@ -95,6 +95,85 @@ def test_a_row_that_nccls_line_cut_in_two_is_put_together():
     assert (1, 1, 16) == (found.log.over_net, found.log.over_gdr, found.log.ranks)
 
 
+NCCL_LINE = "ip-10-1-0-1:77:99 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/AWS Libfabric/0/GDRDMA"
+
+
+def cut_in_two(text, row, at, between=f"{NCCL_LINE}\n"):
+    return text.replace(row, f"{row[:at]}{between}{row[at:]}")
+
+
+@pytest.mark.parametrize("test", ["all_reduce_perf", "all_gather_perf"])
+def test_a_row_cut_at_any_place_is_the_row_it_was(test):
+    text = fake.table(RATES, test=test)
+    row = next(line for line in text.splitlines() if line.startswith(f"  {2 * GIB} "))
+    whole = [(one.size, one.count, one.type, one.halves) for one in only(text).rows]
+    for at in range(1, len(row)):
+        for between in (f"{NCCL_LINE}\n", f"{NCCL_LINE}\n{NCCL_LINE}\n"):
+            table = only(cut_in_two(text, row, at, between))
+            assert whole == [(one.size, one.count, one.type, one.halves) for one in table.rows], row[:at]
+
+
+def test_a_row_cut_twice_is_the_row_it_was():
+    text = fake.table(RATES)
+    row = next(line for line in text.splitlines() if line.startswith(f"  {2 * GIB} "))
+    for first in range(1, 40, 3):
+        torn = f"{row[:first]}{NCCL_LINE}\n{row[first : first + 9]}{NCCL_LINE}\n{row[first + 9 :]}"
+        table = only(text.replace(row, torn))
+        assert [(GIB, 437.0), (2 * GIB, 443.7)] == [(one.size, one.out.busbw) for one in table.rows[:2]], row[:first]
+
+
+def test_a_row_whose_beginning_is_lost_is_no_row_of_another_size():
+    """Without a list of devices the first piece looks like a part of the host's name."""
+    text = "".join(line for line in fake.table(RATES).splitlines(True) if not line.startswith("#  Rank"))
+    row = next(line for line in text.splitlines() if line.startswith(f"  {2 * GIB} "))
+    for at in range(1, len(row)):
+        table = only(cut_in_two(text, row, at))
+        assert {one.size for one in table.rows} <= set(RATES), row[:at]
+        assert 4 == len(table.rows) + table.missing
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "kind", "whole"),
+    [
+        (1024, 256, "float", True),
+        (1023, 256, "float", False),
+        (24, 256, "float", False),
+        (1024, 16, "float", True),  # all_gather over 16 ranks
+        (1020, 16, "float", False),
+        (1024, 1024, "f8e4m3", True),
+        (0, 0, "float", True),
+        (8, 0, "float", False),
+    ],
+)
+def test_size_and_count_of_a_row_belong_together(size, count, kind, whole):
+    assert whole == output.fits(output.Row(size, count, kind))
+
+
+def test_rows_are_wanted_for_the_sizes_that_were_asked_for():
+    other = fake.table({size >> 10: rate for size, rate in RATES.items()})
+    other = other.replace(f"minBytes {GIB >> 10} maxBytes {GIB >> 7}", f"minBytes {GIB} maxBytes {8 * GIB}")
+    assert (4, 4, 4) == ((table := only(other)).missing, table.wanted, len(table.rows))
+    steps = fake.table(dict.fromkeys((GIB, 3 * GIB, 5 * GIB), 437.0)).replace("step: 2(factor)", f"step: {GIB}(bytes)")
+    assert (2, 5) == ((table := only(steps)).missing, table.wanted)
+
+
+def test_a_collective_that_splits_its_buffer_may_print_a_little_less_than_was_asked_for():
+    def missing(size):
+        rates = {GIB: 437.0, size: 443.7}
+        text = fake.table(rates, test="all_gather_perf", hosts=["a", "b", "c"])
+        return only(text.replace(f"maxBytes {size}", f"maxBytes {2 * GIB}")).missing
+
+    assert [0, 0, 1] == [missing(2 * GIB - less) for less in (0, 16 * 24 - 4, 16 * 24)]
+
+
+def test_nothing_is_missing_above_what_memory_allowed():
+    text = fake.table(RATES).replace("# Using", f"# Reducing maxBytes to {5 * GIB} due to memory limitation\n# Using")
+    lines = [line for line in text.splitlines() if line.split()[:1] != [str(8 * GIB)]]
+    assert (0, 3) == ((table := only("\n".join(lines))).missing, table.wanted)
+    lines = [line for line in lines if line.split()[:1] != [str(2 * GIB)]]
+    assert 1 == only("\n".join(lines)).missing
+
+
 def test_a_row_glued_to_a_host_name_keeps_its_number():
     whole = fake.row(GIB, 437.0, 16)
     text = fake.table({GIB: 437.0}).replace(whole, f"{whole}ip-10-1-0-1:77:99 [0] NCCL INFO Using network Socket")
@@ -229,6 +308,12 @@ def test_json_is_read_with_its_misspelt_keys_and_words_for_numbers():
         table.hosts,
         table.concluded,
     )
+
+
+def test_json_of_cpu_time_is_known_as_such():
+    assert only(json.dumps(JSON)).cpu_time
+    half = JSON["results"][0]["out_of_place"]
+    assert not only(json.dumps({**JSON, "results": [{**JSON["results"][0], "in_place": half}]})).cpu_time
 
 
 def test_the_environment_in_the_json_is_nowhere_in_what_we_keep():
