@@ -23,7 +23,7 @@ from hpslurm.values import dataclass, field
 
 NAME = "bandwidth.jsonl"
 NEWEST = 50  # runs of one kind that count; a median over years would hide a slow decline of the site
-LARGEST = 64 << 20  # bytes
+LARGEST = 64 << 20  # bytes, from the end of the file
 _SCALE = 1.4826  # makes a median absolute deviation a standard deviation
 
 
@@ -69,10 +69,14 @@ def load(path: str) -> Baselines:
     """What the file holds; a missing file holds nothing, one that may not be read says so in ``problem``."""
     found = Baselines(path)
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_without_waiting) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 found.problem = f"{path} is not a regular file"
                 return found
+            before = os.fstat(file.fileno()).st_size - LARGEST
+            if before > 0:  # the newest runs stand at the end
+                file.seek(before - 1)
+                file.readline()
             text = file.read(LARGEST)
     except FileNotFoundError:
         return found
@@ -85,17 +89,23 @@ def load(path: str) -> Baselines:
     return found
 
 
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe that nobody writes to would be waited for
+
+
 def _take(line: bytes, found: Baselines) -> bool:
     try:
         row = json.loads(line)
         if row["type"] != "bandwidth":
             return True
-        kind = kind_of(row["instance"], row["collective"], int(row["nodes"]), int(row["ranks"]), row["nccl"])
-        size, rate = int(row["size"]), float(row["busbw"])
-    except (ValueError, KeyError, TypeError, AttributeError):
+        words = [row[key] for key in ("instance", "collective", "nccl")]
+        nodes, ranks, size = (int(row[key]) for key in ("nodes", "ranks", "size"))
+        rate = float(row["busbw"])
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return False
-    if not math.isfinite(rate) or rate <= 0:
+    if not all(isinstance(word, str) for word in words) or not math.isfinite(rate) or rate <= 0:
         return False
+    kind = kind_of(words[0], words[1], nodes, ranks, words[2])
     found.rows.setdefault((kind, size), []).append(rate)
     return True
 
