@@ -12,7 +12,7 @@ import click
 from hpslurm import render
 from hpslurm.finding import Finding
 from hpslurm.job import bandwidth, localise, nccl_rails
-from hpslurm.job.bandwidth import ABOVE, BELOW, FAR_BELOW, GOOD, Size, Verdict, size_name
+from hpslurm.job.bandwidth import BELOW, FAR_BELOW, GOOD, Size, Verdict, size_name
 from hpslurm.job.localise import Named, Result, State
 from hpslurm.job.nccl_tests_output import Output
 from hpslurm.text import clean
@@ -103,12 +103,13 @@ def last_line(verdict: Verdict) -> str:
     word = {
         "bad": click.style("BAD", fg="red", bold=True),
         "not judged": click.style("NOT JUDGED", fg="red", bold=True),
+        "not credible": click.style("NOT CREDIBLE", fg="red", bold=True),
         "low": click.style("LOW", fg="yellow", bold=True),
         "good": click.style("GOOD", fg="green", bold=True),
     }.get(verdict.words, verdict.words.upper())
     compared = sum(one.expected is not None for one in verdict.sizes)
     why = f"{compared} of {len(verdict.sizes)} sizes compared with a floor"
-    above = " (see above)" if verdict.counted and ABOVE not in {one.rule for one in verdict.counted} else ""
+    above = " (see above)" if verdict.counted else ""
     long = len(f"Verdict: {verdict.words}; {why}{above}") > render.terminal_width()
     return f"Verdict: {word};{chr(10) + ' ' * 8 if long else ''} {why}{above}"
 

@@ -100,9 +100,7 @@ def load_baselines(path: str | None, policy: Policy) -> baseline.Baselines:
     if found.problem:
         click.echo(f"{render.label('WARN')} baselines not used: {found.problem}", err=True)
     if found.unreadable:
-        click.echo(
-            f"{render.label('WARN')} {found.path}: {found.unreadable} lines cannot be read, passed over", err=True
-        )
+        warn(f"{found.path}: {bandwidth.count(found.unreadable, 'line')} cannot be read, passed over")
     return found
 
 
@@ -303,8 +301,9 @@ def record_run(facts: Facts, verdict: Verdict, path: str, job: str) -> str:
     """Keep a run that is fit to be a measure; says what was done, or why not."""
     about = bandwidth.shape(facts)
     rates = [(one.size, one.busbw) for one in verdict.sizes if one.busbw > 0]
-    if verdict.exit_code or verdict.words == "low":
-        return f"not recorded: this run is {verdict.words}, and a measure must be good"
+    if verdict.exit_code or verdict.against:
+        why = ", ".join(dict.fromkeys(one.rule.id + (" (muted)" if one.muted else "") for one in verdict.against))
+        return f"not recorded: this run is {verdict.words} ({why}), and a measure must be good"
     if about is None or not rates or not facts.instance:
         return "not recorded: the instance type, or what was run, is not known"
     collective, nodes, ranks, nccl = about
@@ -341,7 +340,9 @@ def result_of(run: Run, told: Told) -> Result:
     table = output.tables[-1] if output.tables else None
     if table is not None and (table.bounds_ok is False or any(row.wrong for row in table.rows)):
         return Result(run, None, localise.WRONG)
-    if table is None or not table.complete or (table.announced and not table.concluded):
+    if table is None or not table.complete or table.reduced is not None or table.errors:
+        return Result(run, None, localise.FAILED)
+    if table.announced and not table.concluded:
         return Result(run, None, localise.FAILED)
     if not table.rows or not table.rows[-1].halves or len(output.tables) > 1:
         return Result(run, None, localise.FAILED)
@@ -616,8 +617,8 @@ def measure(
         click.echo(shlex.join(launch.command(step, where)))
         click.echo(f"at most {how.preset.seconds:.0f} s on {len(where.nodes)} nodes; output in {folder}")
         return 0
+    own = load_baselines(chosen["baselines"], policy)  # first: what is wrong with the file costs no run
     told = next(run_steps([step], where, 1, folder))
-    own = load_baselines(chosen["baselines"], policy)
     facts = with_own(facts_of(told, name, len(where.nodes), how.gpus, folder), own)
     verdict = bandwidth.verdict(facts, policy)
     output = facts.output

@@ -84,6 +84,8 @@ NOT_JUDGED = (
     UNREACHABLE,
 )
 MEASURED_BAD = (FAILED, WRONG, OVER_TCP, FEW_NICS)
+# A run with one of these is no measure for later runs, muted or not.
+NO_MEASURE = (*NOT_JUDGED, *MEASURED_BAD, LOW, ABOVE)
 
 # Outcomes of one size.
 GOOD, BELOW, FAR_BELOW, TOO_MUCH, NOT_COMPARED = "good", "low", "failed", "above ceiling", "no floor"
@@ -162,9 +164,19 @@ class Verdict:
         return not any(finding.rule in NOT_JUDGED for finding in self.counted)
 
     @property
+    def credible(self) -> bool:
+        """Nothing is above what the hardware can do: that is a measuring error, and no good run."""
+        return not any(finding.rule is ABOVE for finding in self.counted)
+
+    @property
+    def against(self) -> list[Finding]:
+        """Why this run is no measure for later ones; a mute hides a finding and makes no run better."""
+        return [finding for finding in self.findings if finding.rule in NO_MEASURE]
+
+    @property
     def exit_code(self) -> int:
         """0 judged fine, 3 bad bandwidth or data, 1 could not be judged."""
-        return 3 if self.failed else 0 if self.judged else 1
+        return 3 if self.failed else 0 if self.judged and self.credible else 1
 
     @property
     def words(self) -> str:
@@ -172,6 +184,8 @@ class Verdict:
             return "bad"
         if not self.judged:
             return "not judged"
+        if not self.credible:
+            return "not credible"
         if any(one.outcome == BELOW for one in self.sizes):
             return "low"
         return "good" if any(one.outcome == GOOD for one in self.sizes) else "nothing to compare with"
@@ -228,6 +242,11 @@ def ceiling(name: str, nodes: int, gpus: int, collective: str = "all_reduce") ->
         return None
     network = float(about["efa"]) * nodes / (nodes - 1) * (ranks - 1) / ranks
     return min(network, max(inside, link)) if link and gpus > 1 else network
+
+
+def count(number: int | None, what: str) -> str:
+    """``2 nodes``, ``1 node``; ``? nodes`` where nobody knows."""
+    return f"{'?' if number is None else number} {what}{'' if number == 1 else 's'}"
 
 
 def size_name(size: int) -> str:
@@ -299,7 +318,7 @@ def _ranks(facts: Facts, table: Table) -> _Ranks:
         )
     meant = facts.nodes * facts.gpus if facts.nodes and facts.gpus else None
     hosts = len(table.hosts) or None
-    wanted = meant or (None if table.cut else listed)
+    wanted = meant or (None if table.cut else listed) or facts.output.log.ranks
     found = measured_ratio(table.rows)
     if found is None or wanted is None:
         return _Ranks(meant, listed, hosts, None, True)
@@ -383,17 +402,25 @@ def _stopped(facts: Facts, table: Table | None) -> Iterator[Finding]:
         )
     elif table is None:
         yield _no_table(facts)
-    elif not table.complete and not table.reduced and table.phase() != DONE:
+    elif table.errors:
+        ended = "though it came to its end" if table.phase() == DONE else f"it stopped {where}"
+        yield ERROR.found(
+            f"it printed the error {table.errors[0]!r}; {ended}",
+            evidence=[Evidence(output.source, line) for line in [*table.errors, *output.log.warnings]],
+            suggest=[Suggestion(LOOK, "let the log scan name the cause", f"hpslurm scan {_quoted(output.source)}")],
+        )
+    elif not table.complete and table.phase() != DONE:
         yield _incomplete(facts, table, where)
-    elif table.missing and not table.reduced:
-        wanted = table.missing + len(table.rows)
+    elif table.missing:
         yield INCOMPLETE.found(
-            f"{table.missing} of {wanted} sizes have no readable row, though it came to its end",
-            evidence=[Evidence(output.source, "NCCL lines in the same stream may have cut them: use NCCL_DEBUG_FILE")],
+            f"{table.missing} of {count(table.wanted, 'size')} that were asked for have no readable row, "
+            "though it came to its end",
+            evidence=_rows(output, table),
         )
     elif table.announced and not table.concluded:
+        end = "the time of its end is" if table.header[:1] == ("json",) else "the line that it ends with is"
         yield INCOMPLETE.found(
-            "all sizes ran, but the line that it ends with did not come: it was ended, or hung, in its last moments",
+            f"all sizes ran, but {end} missing: it was ended, or hung, in its last moments",
             evidence=_launcher(output),
         )
     elif table.ended_as and table.ended_as != table.test:
@@ -487,12 +514,21 @@ def _no_table(facts: Facts) -> Finding:
     )
 
 
+def _rows(output: Output, table: Table) -> list[Evidence]:
+    there = f"{size_name(table.rows[0].size)} to {size_name(table.rows[-1].size)}" if table.rows else "none"
+    return [
+        Evidence(output.source, f"{count(len(table.rows), 'row')} that can be read: {there}"),
+        Evidence(output.source, "NCCL lines in the same stream may have cut them: use NCCL_DEBUG_FILE"),
+    ]
+
+
 def _incomplete(facts: Facts, table: Table, where: str) -> Finding:
     output = facts.output
     why = output.cancelled or (output.launcher[0] if output.launcher else "no reason given")
-    wanted = f" of {table.missing + len(table.rows)}" if table.asked and table.asked.sizes() else ""
+    wanted = table.wanted
+    done = f"{len(table.rows)} sizes" if wanted is None else f"{wanted - table.missing} of {count(wanted, 'size')}"
     return INCOMPLETE.found(
-        f"it stopped {where}, with {len(table.rows)}{wanted} sizes done: {why}",
+        f"it stopped {where}, with {done} done: {why}",
         evidence=_launcher(output),
         suggest=[Suggestion(LOOK, "let the log scan name the cause", f"hpslurm scan {_quoted(output.source)}")],
     )
@@ -543,7 +579,8 @@ def _other_ranks(facts: Facts, table: Table, about: _Ranks) -> Iterator[Finding]
     measured = f"busbw / algbw says {about.measured}" if about.measured else "busbw / algbw fits no such number"
     alone = facts.gpus or (about.listed // about.hosts if about.listed and about.hosts else None)
     many_hosts = max(meant_nodes, about.hosts or 1)
-    evidence = [Evidence("device list", f"{about.listed or 'no'} ranks on {', '.join(table.hosts[:8]) or 'no host'}")]
+    listed = count(about.listed, "rank") if about.listed else "no ranks"
+    evidence = [Evidence("device list", f"{listed} on {', '.join(table.hosts[:8]) or 'no host'}")]
     suggest = [
         Suggestion(
             LOOK, "a build without MPI never starts a second node", "ldd $(command -v all_reduce_perf) | grep mpi"
@@ -553,7 +590,7 @@ def _other_ranks(facts: Facts, table: Table, about: _Ranks) -> Iterator[Finding]
     left_not = not about.fits and many_hosts > 1 and alone is not None and about.measured == alone
     if left_not or (meant_nodes > 1 and about.hosts == 1 and not table.cut):
         yield NEVER_LEFT.found(
-            f"{many_hosts} nodes were meant, but the ranks of one node talked only to each other ({measured})",
+            f"{count(many_hosts, 'node')} were meant, but the ranks of one node talked only to each other ({measured})",
             evidence=evidence,
             suggest=suggest,
         )
@@ -561,9 +598,10 @@ def _other_ranks(facts: Facts, table: Table, about: _Ranks) -> Iterator[Finding]
     other_list = bool(about.meant and about.listed and about.meant != about.listed)
     other_hosts = bool(facts.nodes and about.hosts and facts.nodes != about.hosts)
     if not about.fits or ((other_list or other_hosts) and not table.cut):
-        said = measured if not about.fits else f"on {about.hosts} hosts"
+        said = measured if not about.fits else f"on {count(about.hosts, 'host')}"
+        wanted = about.meant or about.listed or facts.output.log.ranks
         yield RANKS.found(
-            f"{about.meant or about.listed} ranks on {facts.nodes or about.hosts} nodes were meant; "
+            f"{count(wanted, 'rank')} on {count(facts.nodes or about.hosts, 'node')} were meant; "
             f"the device list has {about.listed or 'none'}, {said}",
             evidence=evidence,
             suggest=suggest,
@@ -595,9 +633,9 @@ def _numbers(table: Table) -> Iterator[Finding]:
 def _table_notes(table: Table) -> Iterator[Finding]:
     wrong = [row for row in table.rows if row.wrong]
     if wrong or table.bounds_ok is False:
-        total = table.bounds if table.bounds is not None else sum(row.wrong for row in wrong)
+        total = max(table.bounds or 0, sum(row.wrong for row in wrong))
         yield WRONG.found(
-            f"{total} wrong values"
+            count(total, "wrong value")
             + (
                 f", first at {size_name(wrong[0].size)} ({wrong[0].wrong} there)"
                 if wrong
@@ -680,7 +718,7 @@ def _size_findings(sizes: tuple[Size, ...], facts: Facts, nodes: int | None) -> 
     above = [one for one in sizes if one.outcome == TOO_MUCH]
     if above:
         yield ABOVE.found(
-            f"{size_name(above[-1].size)} {above[-1].busbw:.1f} GB/s, but {nodes} nodes cannot exceed "
+            f"{size_name(above[-1].size)} {above[-1].busbw:.1f} GB/s, but {count(nodes, 'node')} cannot exceed "
             f"{above[-1].ceiling:.1f}: a measuring error, such as another number of ranks or nodes",
         )
 
@@ -731,10 +769,15 @@ def _no_floor(
     name = facts.instance or "an unknown instance type"
     roof = bare[-1].ceiling
     top = f"; below the ceiling of {roof:.1f}, which is all that can be said" if roof else ""
+    unknown = (
+        ". No device list, and not both --nodes and --gpus: the number of ranks could not be checked"
+        if ranks is None
+        else ""
+    )
     what = f"{collective_of(table) or 'this test'} of {size_name(bare[0].size)} to {size_name(bare[-1].size)}"
     yield NO_FLOOR.found(
-        f"no source for a floor: {what} on {nodes or '?'} nodes, {ranks or '?'} ranks of {name}; "
-        f"{bare[-1].busbw:.1f} GB/s at the largest{top}",
+        f"no source for a floor: {what} on {count(nodes, 'node')}, {count(ranks, 'rank')} of {name}; "
+        f"{bare[-1].busbw:.1f} GB/s at the largest{top}{unknown}",
         suggest=[
             Suggestion(
                 LOOK,
@@ -742,6 +785,12 @@ def _no_floor(
                 "hpslurm nccl-tests judge FILE --instance-type p5.48xlarge",
             )
             if not facts.instance
+            else Suggestion(
+                LOOK,
+                "say how many nodes and GPUs were meant",
+                f"hpslurm nccl-tests judge {_quoted(facts.output.source)} --nodes 2 --gpus 8",
+            )
+            if ranks is None
             else Suggestion(
                 LOOK, "keep this run as the site's own figure, if the cluster is healthy", "hpslurm nccl-tests --record"
             ),

@@ -18,7 +18,7 @@ from hpslurm.job import bandwidth, localise, localise_report
 from hpslurm.job import nccl_tests_output as reading
 from hpslurm.job import nccl_tests_steps as steps
 from hpslurm.job.localise import Run
-from hpslurm.policy import Policy
+from hpslurm.policy import Mute, Policy
 from hpslurm.sources import launch
 from hpslurm.values import replace
 from tests.fake import cluster as model
@@ -77,6 +77,47 @@ def test_judge_of_one_table_of_several(saved):
     code, _, err = judge(path, "--table", "3")
     assert 2 == code
     assert "holds 2 tables" in err
+
+
+def test_odd_lines_of_baselines_are_counted_and_passed_over(saved):
+    text = saved(fake.table(HEALTHY))
+    for lines, said in (
+        ('{"type":"bandwidth","nodes":1e999}\n', "1 line cannot"),
+        ("[" * 10**5 + "\n{\n", "2 lines cannot"),
+    ):
+        words = ("--instance-type", "p5.48xlarge", "--policy", "/nonexistent")
+        code, out, err = run("judge", text, *words, "--baselines", saved(lines, "own.jsonl"))
+        assert (0, True) == (code, f"own.jsonl: {said} be read, passed over" in err)
+        assert "Verdict: GOOD" in out
+
+
+def test_a_run_that_is_not_credible_is_said_and_is_no_pass(saved):
+    code, out, _ = judge(saved(fake.table({**HEALTHY, 8 * GIB: 900.0})), "--instance-type", "p5.48xlarge")
+    assert (1, True) == (code, "Verdict: NOT CREDIBLE; 4 of 4 sizes" in out)
+
+
+@pytest.mark.parametrize(
+    ("text", "muted", "why"),
+    [
+        (fake.table(HEALTHY), (), ""),
+        (fake.table({**HEALTHY, 8 * GIB: 100.0}), (), "bad (busbw-failed)"),
+        (fake.table({**HEALTHY, 8 * GIB: 100.0}), ("busbw-failed",), "(busbw-failed (muted))"),
+        (fake.table({**HEALTHY, 8 * GIB: 400.0}), (), "low (busbw-low)"),
+        (fake.table({**HEALTHY, 8 * GIB: 400.0}), ("*",), "(busbw-low (muted))"),
+        (fake.table({**HEALTHY, 8 * GIB: 900.0}), (), "not credible (busbw-above-ceiling)"),
+        (fake.table({**HEALTHY, 8 * GIB: 900.0}), ("busbw-above-ceiling",), "(busbw-above-ceiling (muted))"),
+        (fake.table(HEALTHY, wrong=1), ("busbw-wrong-data",), "(busbw-wrong-data (muted))"),
+        (fake.table(HEALTHY).replace("# Avg", "# error: x\n# Avg"), ("*",), "(busbw-run-failed (muted))"),
+        (fake.table(HEALTHY, cpu=True), ("*",), "(busbw-cpu-time (muted))"),
+    ],
+)
+def test_only_a_good_run_is_kept_as_a_measure_whatever_is_muted(tmp_path, text, muted, why):
+    facts = bandwidth.Facts(reading.read_text(text), "p5.48xlarge", 2, 8, 0)
+    verdict = bandwidth.verdict(facts, Policy(mutes=tuple(Mute(rule, "we live with it") for rule in muted)))
+    path = tmp_path / "own.jsonl"
+    said = nccl_tests.record_run(facts, verdict, str(path), "1")
+    assert (why, bool(why)) == (why if why in said else said, said.startswith("not recorded: "))
+    assert bool(why) != path.exists()
 
 
 def test_json_lines_hold_the_same_and_nothing_else(saved):

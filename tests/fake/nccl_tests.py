@@ -118,7 +118,7 @@ def table(rates, hosts=("ip-10-1-0-1", "ip-10-1-0-2"), gpus=8, version="2.19", t
     lines += devices(hosts, gpus, version) + columns(version, test, **column_form)
     ranks = len(hosts) * gpus
     lines += [row(size, rate, ranks, version, test, wrong=wrong, **row_form) for size, rate in rates.items()]
-    lines += foot(sum(rates.values()) / len(rates), version, test, wrong * len(rates))
+    lines += foot(sum(rates.values()) / len(rates), version, test, 2 * wrong * len(rates))
     return "\n".join(lines) + "\n"
 
 

@@ -1,6 +1,7 @@
 """Verdicts over whole outputs; the figures of p5.48xlarge are those of the table."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -216,8 +217,16 @@ def test_where_no_ceiling_can_be_computed_there_is_none(instance, nodes, gpus):
 
 
 def test_more_than_the_hardware_can_do_is_a_measuring_error():
-    assert ["busbw-above-ceiling"] == ids(at_8_gib(720.0))
-    assert [] == ids(at_8_gib(700.0))
+    found = verdict(at_8_gib(720.0))
+    assert (["busbw-above-ceiling"], "not credible", 1) == (
+        [one.rule.id for one in found.findings],
+        found.words,
+        found.exit_code,
+    )
+    assert "2 nodes cannot exceed 700.0" in found.findings[0].detail
+    found = verdict(at_8_gib(700.0))
+    assert ((), "good", 0) == (found.findings, found.words, found.exit_code)
+    assert "not credible" == verdict(fake.table(dict.fromkeys(HEALTHY, 900.0))).words
 
 
 # data
@@ -230,7 +239,15 @@ def test_wrong_data_are_p0_whatever_the_bandwidth():
         found.findings[0].rule.priority,
         found.exit_code,
     )
-    assert "12 wrong values, first at 1 GiB (6 there)" in found.findings[0].detail
+    assert "24 wrong values, first at 1 GiB (6 there)" in found.findings[0].detail
+
+
+def test_the_number_of_wrong_values_is_never_below_that_of_one_row():
+    text = fake.table(HEALTHY, wrong=3)
+    (found,) = verdict(text.replace("values : 24 FAILED", "values : 0 OK")).findings
+    assert "24 wrong values, first at 1 GiB (6 there)" == found.detail
+    (found,) = verdict(text.replace("values : 24 FAILED", "values : 30 FAILED")).findings
+    assert "30 wrong values, first at 1 GiB (6 there)" == found.detail
 
 
 def test_wrong_data_that_only_the_last_lines_tell_are_found():
@@ -409,6 +426,48 @@ def test_sizes_left_out_for_want_of_memory_are_said():
     assert ["busbw-sizes-cut"] == [one.rule.id for one in found.findings]
 
 
+def test_sizes_that_are_missing_below_what_memory_allowed_are_no_pass():
+    text = fake.table(HEALTHY).replace("# Using", f"# Reducing maxBytes to {4 * GIB} due to memory limitation\n# Using")
+    rows = [line for line in text.splitlines() if line.split()[:1] != [str(8 * GIB)]]
+    assert ["busbw-sizes-cut"] == ids("\n".join(rows))
+    found = verdict("\n".join(line for line in rows if line.split()[:1] != [str(2 * GIB)]))
+    assert (["busbw-incomplete", "busbw-sizes-cut"], 1) == ([one.rule.id for one in found.findings], found.exit_code)
+    assert "1 of 3 sizes" in found.findings[0].detail
+
+
+def test_rows_of_other_sizes_than_asked_for_are_no_pass():
+    text = fake.table({size >> 10: rate for size, rate in HEALTHY.items()})
+    found = verdict(text.replace(f"minBytes {GIB >> 10} maxBytes {GIB >> 7}", f"minBytes {GIB} maxBytes {8 * GIB}"))
+    assert (["busbw-incomplete"], 1) == ([one.rule.id for one in found.findings], found.exit_code)
+    assert "4 of 4 sizes that were asked for" in found.findings[0].detail
+    assert "4 rows that can be read: 1 MiB to 8 MiB" in [one.text for one in found.findings[0].evidence]
+
+
+@pytest.mark.parametrize("end", [True, False])
+def test_an_error_that_nccl_kept_is_no_pass(end):
+    text = fake.table(HEALTHY).replace("#\n# Coll", "# error: remote process exited\n#\n# Coll")
+    text = text if end else text[: text.index("#\n# Coll")]
+    found = verdict(text)
+    assert (["busbw-run-failed"], 1) == ([one.rule.id for one in found.findings], found.exit_code)
+    assert "'remote process exited'; though it came to its end" in found.findings[0].detail
+
+
+def test_a_table_that_nobody_can_check_the_ranks_of_says_so():
+    text = "".join(line for line in fake.table(HEALTHY).splitlines(True) if not line.startswith("#  Rank"))
+    (found,) = verdict(text).findings
+    assert ("busbw-no-floor", True) == (found.rule.id, "the number of ranks could not be checked" in found.detail)
+    assert "on ? nodes, ? ranks" in found.detail
+    assert [] == ids(text, nodes=2, gpus=8)
+    log = ["ip-10-1-0-1:7:9 [0] NCCL INFO comm 0x1 rank 3 nRanks 16"]
+    assert [] == ids(text, log=log, nodes=2)
+    assert ["busbw-rank-count"] == ids(text, log=[log[0].replace("16", "32")], nodes=2)
+
+
+def test_one_node_is_said_in_the_singular():
+    (found,) = verdict(fake.table({GIB: 100.0}, hosts=["a"], gpus=2)).findings
+    assert "on 1 node, 2 ranks of" in found.detail
+
+
 def test_cpu_time_is_no_bandwidth():
     assert ["busbw-cpu-time"] == ids(fake.table(HEALTHY, cpu=True))
 
@@ -427,7 +486,13 @@ def test_json_is_judged_like_text():
         "end_time": "now",
     }
     assert ("good", 0) == ((found := verdict(json.dumps(data))).words, found.exit_code)
-    del data["end_time"], data["average_bus_bandwidth"]
+    cpu = {"cpu_time" if key == "time" else key: value for key, value in half.items()}
+    rows = [{**data["results"][0], "out_of_place": cpu, "in_place": cpu}]
+    assert ["busbw-cpu-time"] == ids(json.dumps({**data, "results": rows}))
+    assert ["busbw-run-failed"] == ids(json.dumps({**data, "errors": ["remote process exited"]}))
+    del data["end_time"]
+    assert ["busbw-incomplete"] == ids(json.dumps(data))
+    del data["average_bus_bandwidth"]
     assert ["busbw-incomplete"] == ids(json.dumps(data))
     assert ["busbw-no-output"] == ids(json.dumps(data)[:-30])
 
@@ -603,6 +668,19 @@ def kind(**other):
     )
 
 
+ROW = {
+    "schema": 1,
+    "type": "bandwidth",
+    "instance": P5,
+    "collective": "all_reduce",
+    "nodes": 2,
+    "ranks": 16,
+    "nccl": "2.28.7",
+    "size": GIB,
+    "busbw": 400.0,
+}
+
+
 def test_recorded_runs_come_back_as_median_and_spread(tmp_path):
     path = str(tmp_path / "site" / "bandwidth.jsonl")
     for rate in (400.0, 402.0, 404.0, 300.0, 401.0):
@@ -642,12 +720,57 @@ def test_writers_at_the_same_time_lose_no_line(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line", ["[]", "null", '{"type":"bandwidth"}', "\xff", '{"type": "bandwidth", "instance": 3}', "{" * 9999]
+    "line",
+    [
+        "[]",
+        "null",
+        '{"type":"bandwidth"}',
+        "\xff",
+        '{"type": "bandwidth", "instance": 3}',
+        "{" * 9999,
+        "[" * 100_000,
+        '{"a":' * 100_000,
+        "9" * 5000,
+        *(
+            json.dumps({**ROW, key: "VALUE"}).replace('"VALUE"', value)
+            for key, value in [
+                ("instance", '["p5"]'),
+                ("instance", "3"),
+                ("collective", "{}"),
+                ("nccl", "null"),
+                ("nodes", "1e999"),
+                ("nodes", "NaN"),
+                ("ranks", "[2]"),
+                ("size", "1e999"),
+                ("busbw", "9" * 400),
+                ("busbw", "9" * 5000),
+                ("busbw", "-1"),
+                ("busbw", "NaN"),
+            ]
+        ),
+    ],
+    ids=lambda line: line[-40:],
 )
 def test_strange_lines_do_no_harm(tmp_path, line):
     path = tmp_path / "bandwidth.jsonl"
-    path.write_text(line + "\n", encoding="latin-1")
-    assert 1 == baseline.load(str(path)).unreadable
+    path.write_text(f"{line}\n{json.dumps(ROW)}\n", encoding="latin-1")
+    found = baseline.load(str(path))
+    assert (1, 400.0) == (found.unreadable, found.own(kind())[GIB].median)
+
+
+def test_of_a_file_beyond_the_limit_the_newest_lines_are_read(tmp_path, monkeypatch):
+    path = tmp_path / "bandwidth.jsonl"
+    lines = [json.dumps({**ROW, "busbw": rate}) + "\n" for rate in (100.0, 200.0, 300.0)]
+    path.write_text("".join(lines))
+    for more, runs in ((-1, 1), (0, 2), (1, 2)):  # two whole lines, and one byte less and more
+        monkeypatch.setattr(baseline, "LARGEST", len(lines[1]) + len(lines[2]) + more)
+        found = baseline.load(str(path))
+        assert (0, runs, 300.0) == (found.unreadable, found.own(kind())[GIB].runs, found.own(kind())[GIB].high)
+
+
+def test_a_pipe_is_no_file_of_baselines_and_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    assert "is not a regular file" in baseline.load(str(tmp_path / "pipe")).problem
 
 
 def test_a_link_is_not_written_through(tmp_path):
