@@ -397,6 +397,14 @@ def test_negative_and_not_a_number_are_no_pass(word):
     assert ("busbw-bad-numbers", 1) == (found.findings[0].rule.id, found.exit_code)
 
 
+def test_sizes_too_small_for_so_many_ranks_are_all_printed_as_0():
+    text = fake.table({8: 0.0, 16: 0.0, 32: 0.0, 64: 0.0, 128: 0.0, 256: 0.1}, test="all_gather_perf")
+    text = re.sub(r"(?m)^ +(8|16|32|64|128) +\d+ ", "  0  0 ", text)
+    assert 5 == text.count("\n  0  0 ")
+    assert ["busbw-no-floor"] == ids(text)
+    assert "busbw-incomplete" in ids(text.replace("maxBytes 256", "maxBytes 512"))
+
+
 def test_sizes_out_of_order_are_no_pass():
     lines = fake.table(HEALTHY).splitlines()
     one, two = (next(i for i, line in enumerate(lines) if line.split()[:1] == [str(size)]) for size in (GIB, 2 * GIB))
