@@ -25,18 +25,33 @@ MASKED = "<masked:"
 ACCOUNT = "00000000"  # how our accounts begin; AWS gives out none that does
 _ADDRESSES = "198.18."
 _ADDRESSES_6 = ipaddress.ip_network("2001:db8::/32")
+_MARK = re.compile(r"<\|\w{1,40}\|?>?\Z|</?[a-z_]{1,12}>\Z|\[[A-Z]{1,8}\]\Z")  # of a tokenizer: <|im_end|>, </s>, [PAD]
 _PSEUDONYM = re.compile(r"user-\d+")
+_NODE_WORD = re.compile(r"node-?\d+")
 _V4 = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?!\d|\.\d)")
-_V6 = re.compile(r"(?<![0-9A-Za-z_:.])[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}(?![0-9A-Za-z_:])")
-_NODE = re.compile(
-    r"(?<![A-Za-z0-9])(?P<kind>ip|ec2)(?P<parts>(?:-(?:\d{1,3}(?!\d)|\[[\d,/-]{1,2000}\])){4})(?!\d|-\d+-\d)"
+_V6 = re.compile(  # a port may follow without brackets: after eight groups, or too long for a group
+    r"(?<![0-9A-Za-z_:.])(?:(?:[0-9A-Fa-f]{1,4}:){7}[0-9A-Fa-f]{1,4}(?=:\d{1,5}(?![\w:]))"
+    r"|[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}(?:(?![0-9A-Za-z_:])|(?=:\d{5}(?![\w:]))))"
 )
-_CUT_LIST = re.compile(r"(?<![A-Za-z0-9])(?:ip|ec2)-(?!198-18-)\d{1,3}-[\d,\[\]/-]*\[[\d,/-]*\]?")  # by us or by Slurm
+_NODE = re.compile(
+    r"(?<![A-Za-z0-9])(?P<kind>(?i:ip)|ec2)(?P<parts>(?:-(?:\d{1,3}(?!\d)|\[[\d,/-]{1,2000}\])){4})(?!\d|-\d+-\d)"
+)
+_WITH_LINES = re.compile(r"(?<![A-Za-z0-9])(?P<kind>(?i:ip)|ec2)(?P<parts>(?:_\d{1,3}){4})(?!\d|_\d+_\d)")
+_CUT_LIST = re.compile(r"(?<![A-Za-z0-9])(?i:ip|ec2)-(?!198-18-)\d{1,3}-[\d,\[\]/-]*\[[\d,/-]*\]?")  # by us or by Slurm
 _ANY_NODE = "ip-198-18-255-255"
 # 9.1.0.70 is an address unless something says that it is a version; of a private network only a plain word does.
-_SURELY_A_VERSION = re.compile(r"(?:[=~<>!]=|\b[Vv]ersions?[ :=\"']{1,4})\Z")
-_A_VERSION = re.compile(r"(?:\b[vV]|[A-Za-z]\d{0,3}[-_])\Z")
-_HIGHEST_VERSION = 12  # first number of a version of four; 3, 8 and 9 are addresses of the internet, too
+_LOOK_BACK = 80  # letters before an address that may say that it is a version
+_SURELY_A_VERSION = re.compile(
+    r"(?:[=~<>!]=|\b[Vv]ersions?[ :=\"']{1,4}"
+    r"|(?<![\w.-])(?i:cudnn|tensorrt|cublas|nvidia-[a-z]+-cu\d+|(?:lib)?cu[a-z]{3,9})[ \t]{1,40})\Z"
+)
+_A_VERSION = re.compile(
+    r"(?:\b[vV]|[A-Za-z]\d{0,3}[-_]|(?<![\w.-])(?i:fw|firmware|aws-ofi-nccl|libfabric|efa)[ \t]{1,40})\Z"
+)
+_LISTED = re.compile(r"(?:\A|\n)[A-Za-z][\w.-]*[A-Za-z_-][ \t]{2,60}\Z")  # by pip or conda: a name, blanks, its version
+_LISTED_END = re.compile(r"[ \t]*(?:\n|\Z|[ \t][\w.]+_\d+\b)")
+_HIGHEST_VERSION = 13  # first number of a version of four; 3, 8 and 9 are addresses of the internet, too
+_OFTEN_ADDRESSES = (3, 8)  # of AWS and of name servers: a column of hosts looks like one of packages
 _STAYS = tuple(
     ipaddress.ip_network(one)
     for one in ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "255.0.0.0/8", "198.18.0.0/16")
@@ -44,7 +59,7 @@ _STAYS = tuple(
 _PRIVATE = tuple(
     ipaddress.ip_network(one) for one in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
 )
-_ROUTED_6 = tuple(ipaddress.ip_network(one) for one in ("2000::/3", "fc00::/7", "fe80::/10"))
+_ROUTED_6 = tuple(ipaddress.ip_network(one) for one in ("2000::/3", "fc00::/7"))
 
 
 @dataclass(frozen=True)
@@ -89,6 +104,11 @@ def _kept() -> frozenset[str]:
 
 
 @cache
+def _no_secrets() -> frozenset[str]:
+    return frozenset(toml.whole("masking")["no_secrets"])
+
+
+@cache
 def _words_of_logs() -> frozenset[str]:
     """Words that our own tables know. A user may be called ``nccl`` or ``max``; error lines must stay what they are."""
     known = "".join(toml.text(f"{table}.toml") for table in ("patterns", "nccl_env", "reasons", "xid"))
@@ -105,6 +125,8 @@ class Masker:
         self.counts: Counter[str] = Counter()  # of the text masked last
         self.names: dict[str, dict[str, str]] = {"account": {}, "user": {}, "address": {}}  # real -> pseudonym
         self._bare: re.Pattern[str] | None = None
+        nodes = tuple(nodes)
+        self._nodes = frozenset(nodes)
         for user in users:
             self._person(user)
         for node in nodes:  # in the order of Slurm, so that lists fold as well as before
@@ -112,24 +134,28 @@ class Masker:
                 self._dashed(match)
 
     def learn(self, text: str) -> None:
-        """Remember accounts and users that ``text`` names as such."""
-        self._learn(text, _lower(text))
+        """Remember accounts and users that ``text`` names as such.
 
-    def _learn(self, text: str, low: str) -> None:
-        for rule in rules():
-            for start, end in rule.pieces(text, low) if rule.kind != "token" else ():
-                for match in rule.pattern.finditer(text[start:end]):
-                    self._told(rule.kind, match[_group(match)])
+        Tokens go first: of redis://:password@10.1.0.7 only the password looks like a user's name.
+        """
+        counts = self.counts
+        self._all_ruled(text)
+        self.counts = counts
 
-    def mask(self, text: str) -> str:
-        """The text with nothing in it that a rule knows; ``counts`` then says how often each rule hid something."""
+    def _all_ruled(self, text: str) -> str:
+        """By every rule of the table, in its order: tokens first, so that none of them is learnt as a name."""
         self.counts = Counter()
         low = _lower(text)  # once more only where a rule changed something: it is what costs most
-        self._learn(text, low)
         for rule in rules():
             new = self._ruled(rule, text, low)
             text, low = (text, low) if new == text else (new, _lower(new))
+        return text
+
+    def mask(self, text: str) -> str:
+        """The text with nothing in it that a rule knows; ``counts`` then says how often each rule hid something."""
+        text = self._all_ruled(text)
         text = _NODE.sub(self._counted("node-name", self._node), text)
+        text = _WITH_LINES.sub(self._counted("node-name", self._dashed), text)
         text = _CUT_LIST.sub(self._counted("node-name", lambda _: _ANY_NODE), text)
         text = _V4.sub(self._counted("address", self._v4), text)
         if text.count(":") > 1:
@@ -172,6 +198,8 @@ class Masker:
     def _person(self, value: str) -> str:
         name = value.rstrip(".-")  # the end of a sentence
         if not name or name.lower() in _kept() or _PSEUDONYM.match(name):
+            return value
+        if name in self._nodes or _NODE_WORD.fullmatch(name):
             return value
         known = self.names["user"]
         return known.setdefault(name, f"user-{len(known) + 1}") + value[len(name) :]
@@ -218,11 +246,18 @@ class Masker:
         if max(parts) > 255:
             return text
         address = ipaddress.IPv4Address(bytes(parts))
-        before = match.string[max(0, match.start() - 16) : match.start()]
+        before = match.string[max(0, match.start() - _LOOK_BACK) : match.start()]
         if any(address in one for one in _STAYS) or _SURELY_A_VERSION.search(before):
             return text
-        if _A_VERSION.search(before) and parts[0] <= _HIGHEST_VERSION and not any(address in one for one in _PRIVATE):
-            return text
+        if parts[0] <= _HIGHEST_VERSION and not any(address in one for one in _PRIVATE):
+            if _A_VERSION.search(before):
+                return text
+            if (
+                parts[0] not in _OFTEN_ADDRESSES
+                and _LISTED.search(before)
+                and _LISTED_END.match(match.string, match.end())
+            ):
+                return text
         return self._address(str(address))
 
     def _v6(self, match: re.Match[str]) -> str:
@@ -241,11 +276,12 @@ class Masker:
         return self._dashed(match)
 
     def _dashed(self, match: re.Match[str]) -> str:
-        dotted = match["parts"][1:].replace("-", ".")
+        sign = match["parts"][0]
+        dotted = match["parts"][1:].replace(sign, ".")
         if dotted.startswith(_ADDRESSES) or max(map(int, dotted.split("."))) > 255:
             return match[0]
         dotted = ".".join(str(int(part)) for part in dotted.split("."))
-        return f"{match['kind']}-{self._address(dotted).replace('.', '-')}"
+        return f"{match['kind']}{sign}{self._address(dotted).replace('.', sign)}"
 
     def _folded(self, text: str) -> str:
         """``ip-10-1-0-[3,7]``, as Slurm folds names: every one by itself, folded again."""
@@ -275,4 +311,5 @@ def _group(match: re.Match[str]) -> str:
 
 
 def _hidden(rule: str, value: str) -> str:
-    return value if value.startswith(MASKED) else f"{MASKED}{rule}>"
+    plain = value.rstrip(".)]}").lower()
+    return value if value.startswith(MASKED) or plain in _no_secrets() or _MARK.match(value) else f"{MASKED}{rule}>"

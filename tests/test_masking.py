@@ -76,7 +76,14 @@ class TestPseudonyms:
         ("text", "wanted"),
         [
             ("[::ffff:10.1.0.7]:29500", "[::ffff:198.18.0.1]:29500"),
-            ("[fe80::8ff:1]%eth0", "[2001:db8::1]%eth0"),
+            ("[fe80::8ff:1]%eth0", "[fe80::8ff:1]%eth0"),
+            ("2600:1f14:0:1:2:3:4:7:29500 up", "2001:db8::1:29500 up"),
+            ("2600:1f14::7:29500", "2001:db8::1:29500"),
+            ("ip_10_9_8_7 IP-10-9-8-6 ip_10_9_8_7", "ip_198_18_0_2 IP-198-18-0-1 ip_198_18_0_2"),
+            ("connect to peer 10.1.2.3", "connect to peer 198.18.0.1"),
+            ("node1     10.1.2.3", "node1     198.18.0.1"),
+            ("head-node  3.80.1.2", "head-node  198.18.0.1"),
+            ("NCCL 10.1.2.3, driver of 9.1.2.3", "NCCL 198.18.0.1, driver of 198.18.0.2"),
             ("2600:1f14::7 and 2600:1f14:0::7", "2001:db8::1 and 2001:db8::1"),
             ("peer ip-10-1-0-8<51159>", "peer ip-198-18-0-1<51159>"),
             ("ip-10-1-0-7.us-west-2.compute.internal:29500", "ip-198-18-0-1.us-west-2.compute.internal:29500"),
@@ -108,11 +115,51 @@ class TestPseudonyms:
             'curl -H "X-Auth-Token: hunter2hunter2" -u hunter2:hunter2 https://x',
             """Namespace(hf_token='hunter2hunter2', lr=0.1, tokenizer='llama', max_tokens=2048)""",
             "Authorization: AWS4-HMAC-SHA256 Credential=hunter2/2025, Signature=hunter2",
+            "ConnectionError: redis://:hunter2@10.1.2.3:6379/0",
+            "{'MLFLOW_TRACKING_TOKEN': 'hunter2hunter2', 'SENTRY_AUTH': 'hunter2'}",
+            "  DEPLOY_TOKEN: hunter2hunter2",
+            "http_proxy=http://bob:p@hunter2!@proxy:3128",
+            "train.py --hf_token hunter2 --wandb-api-key hunter2 --aws_secret_access_key hunter2",
+            "train.py --password='a hunter2' --lr 1",
+            "sshpass -p hunter2 ssh n1; sshpass -p 'a hunter2' ssh n1",
+            "password='my hunter2 phrase' secret: 'x hunter2'",
+            r"{\"url\": \"https://b/x?a=1\u0026X-Amz-Security-Token=hunter2\u0026X-Amz-Signature=hunter2\"}",
+            "x%3FX-Amz-Credential%3DAKIAhunter2%252F2025%26X-Amz-Signature%3Dhunter2%26x-id%3DGet",
+            "Authorization: Bearer 'hunter2hunter2hunter2'",
+            "curl -H 'PRIVATE-TOKEN: hunter2hunter2' https://x",
+            "POST https://discord.com/api/webhooks/4711/hunter2",
+            "AIzahunter2hunter2hunter2hunter2hunter2 ya29.hunter2hunter2hunter2 dckr_pat_hunter2hunter2hunter2",
+            "npm_hunter2hunter2hunter2 hvs.hunter2hunter2hunter2 AWS_BEARER_TOKEN_BEDROCK=hunter2",
+            "wandb: Currently logged in as: hunter2 (hunter2-team). View https://wandb.ai/hunter2-team/x",
+            "hunter2@node1:~/run$ srun x",
             "/fsx/users/hunter2/run uid=1001(hunter2) gid=1001(hunter2), opened by hunter2(uid=1001)",
         ],
     )
     def test_secrets_in_commands_and_dumps(self, text: str) -> None:
         assert "hunter2" not in masked(text)
+
+    @pytest.mark.parametrize("text", ["redis://:Tr0ub4dor@10.1.2.3:6379/0", "amqp://guest:Tr0ub4dor@10.1.2.3/"])
+    def test_a_password_before_an_address_is_learnt_as_no_user(self, text: str) -> None:
+        masker = Masker()
+        masker.learn(text)
+        masker.mask(text)
+        assert {} == masker.mapping()["users"]
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "secret=true password=false, secret: expired use_auth_token=deprecated credentials: none.",
+            "token: <|im_end|> EOS_TOKEN: </s> TRITON_CACHE_KEY=zzzz CACHE_KEY=abcdefgh1",
+            "RuntimeError: owner 140737488355",
+        ],
+    )
+    def test_what_stands_where_a_secret_could_but_is_none(self, text: str) -> None:
+        assert text == masked(text)
+
+    def test_a_folder_that_is_called_like_a_node_is_no_user(self) -> None:
+        text = "/home/node0/x on node0, /home/trn1/x on trn1"
+        assert text == masked(text, nodes=["trn1"])
+        assert "/home/user-1/x on user-1" == masked("/home/trn1/x on trn1")
 
     def test_an_object_that_is_called_credentials_stays_an_object(self) -> None:
         line = json.loads(masked('{"Credentials": {"AccessKeyId": "ASIAIOSFODNN7EXAMPLE", "Expiration": "2025"}}'))
@@ -134,6 +181,8 @@ class TestPseudonyms:
         "GPU 0000:00:1e.0 fell off the bus, PCI:0000:b9:00, uuid GPU-12345678-1234-1234-1234-123456789abc",
         "NCCL version 2.21.5+cuda12.4, libfabric 1.22.0amzn1.0, driver 535.183.01, nvidia-cudnn-cu12==9.1.0.70",
         "nvidia-cudnn-cu12-9.1.0.70 cudnn v8.9.2.26 tensorrt==10.0.1.6 Version: 10.0.1.6 aws-ofi-nccl 1.11.0",
+        "nvidia-cudnn-cu12        9.10.2.21\nnvidia-cublas-cu12       12.8.4.1\nonnx-tool   1.2.3.4   pypi_0\n",
+        "cudnn   9.1.0.70   cuda12.4_0, cuDNN 9.10.2.21, TensorRT 10.3.0.26, FW 4.0.0.1, aws-ofi-nccl 1.16.3.1",
         "[E1130 03:11:02.112233 ProcessGroupNCCL.cpp:616] 2025-11-30T03:11:02Z 12:34:56:78",
         "Timeout(ms)=600000 NumelIn=123456789012 ran for 600012 ms, job 123456789012 rank 3 of 256",
         "std::bad_alloc c10::Error at::Tensor dead::beef a::b void foo<int>::bar",
