@@ -161,6 +161,9 @@ class TestPseudonyms:
         assert text == masked(text, nodes=["trn1"])
         assert "/home/user-1/x on user-1" == masked("/home/trn1/x on trn1")
 
+    def test_a_password_of_a_url_may_be_as_long_as_a_token_of_a_package_index(self) -> None:
+        assert "https://<masked:url-password>@x.example.com/" == masked(f"https://aws:{'aB3_' * 600}@x.example.com/")
+
     def test_an_object_that_is_called_credentials_stays_an_object(self) -> None:
         line = json.loads(masked('{"Credentials": {"AccessKeyId": "ASIAIOSFODNN7EXAMPLE", "Expiration": "2025"}}'))
         assert "2025" == line["Credentials"]["Expiration"]
