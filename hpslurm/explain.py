@@ -17,7 +17,7 @@ from hpslurm.references import Section
 from hpslurm.scan import advice
 from hpslurm.text import clean
 
-_CODE = re.compile(r"(sxid|xid)?[ -]?(\d{1,5})", re.I)
+_CODE = re.compile(r"(?:(sxid|xid)[ -]?)?(\d{1,5})", re.I)
 GUIDE = "debugging-guide.md"
 
 

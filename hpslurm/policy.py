@@ -137,6 +137,10 @@ def load(path: str = PATH, *, node: str = "", instance: str = "") -> Policy:
             raw = toml.loads(text)
     except ValueError as error:
         return replace(default, problems=(f"{path} ignored, defaults used: {clean(str(error))}",))
+    except RecursionError:
+        return replace(
+            default, problems=(f"{path} ignored, defaults used: brackets within brackets, too deep to read",)
+        )
     taken, problems = _checked(raw, path)
     # tells one policy from another in a record; hashlib would load OpenSSL into every hook
     checksum = f"{zlib.crc32(text.encode()):08x}"
@@ -186,7 +190,9 @@ def _fitting(value: Any, wanted: Any) -> tuple[Any, str]:
     if isinstance(wanted, bool):
         return (value if isinstance(value, bool) else None), "true or false"
     if isinstance(wanted, str):
-        return (value if isinstance(value, str) else None), "a string"
+        # a path with a NUL or a line break in it is none that we can write to, or tell of
+        good = isinstance(value, str) and value.isprintable()
+        return (value if good else None), "a string without control characters"
     number = isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
     if isinstance(wanted, float):
         return (float(value) if number else None), "a number, zero or more"

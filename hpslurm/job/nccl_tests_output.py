@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from hpslurm.job import nccl_rails
-from hpslurm.text import clean
+from hpslurm.text import clean, whole
 from hpslurm.values import dataclass, field
 
 MOST_KEPT = 20  # lines of one kind that are kept as evidence
@@ -563,7 +563,10 @@ def row_of(words: list[str], header: tuple[str, ...], line: int = 0) -> Row | No
                 wrong_of(part.get("#wrong", "N/A")),
             )
         )
-    return Row(int(words[0]), int(words[1]), words[2], halves[0], halves[1] if len(halves) > 1 else None, line)
+    size, count = whole(words[0]), whole(words[1])
+    if size is None or count is None:
+        return None
+    return Row(size, count, words[2], halves[0], halves[1] if len(halves) > 1 else None, line)
 
 
 def fits(row: Row) -> bool:
@@ -600,9 +603,9 @@ def library_version(code: int) -> str:
 
 _NETWORK = re.compile(r"Using network (.+?)\s*$")
 _VIA = re.compile(r"Channel .* via NET/([^/\s]+(?: Libfabric)?)/?(\S*)")
-_NICS = re.compile(r"Selected [Pp]rovider is ([^,( ]+).*?(?:\(found (\d+) nics\))?\s*$")
+_NICS = re.compile(r"Selected [Pp]rovider is ([^,( ]+).*?(?:\(found (\d{1,9}) nics\))?\s*$")
 _PLUGIN = re.compile(r"(?:Initializing|Using) aws-ofi-nccl (\S+)")
-_NRANKS = re.compile(r"\brank \d+ n[rR]anks (\d+)\b")
+_NRANKS = re.compile(r"\brank \d+ n[rR]anks (\d{1,9})\b")
 _SETTING = re.compile(r"\b(NCCL_[A-Z0-9_]+) set by environment to (.*?)\.?\s*$")
 _NO_PLUGIN = re.compile(
     r"No eligible providers were found|No plugin found|Failed to initialize (?:any )?NET plugin|"

@@ -17,6 +17,7 @@ from hpslurm.policy import Policy
 from hpslurm.probe import Skip, Unknown
 from hpslurm.sources import gpu
 from hpslurm.sources.host import Host
+from hpslurm.text import whole
 from hpslurm.values import dataclass
 
 MISSING = Rule("gpu-missing", P0, "GPUs missing", "debugging-guide.md § 7", cause="gpu_fell_off_bus", gateable=True)
@@ -57,8 +58,8 @@ def in_step(host: Host) -> bool:
 def of_step(host: Host) -> int | None:
     """GPUs that Slurm gave this task: the smallest of the numbers it names, as a task may have fewer than its node."""
     found = []
-    if (count := host.env.get("SLURM_GPUS_ON_NODE", "").rpartition(":")[2]).isdigit():
-        found.append(int(count))
+    if (count := whole(host.env.get("SLURM_GPUS_ON_NODE", "").rpartition(":")[2])) is not None:
+        found.append(count)
     for name in ("SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES"):
         if listed := [word for word in host.env.get(name, "").split(",") if word.strip()]:
             found.append(len(listed))

@@ -22,6 +22,7 @@ from hpslurm.policy import Policy
 from hpslurm.probe import Skip, Unknown
 from hpslurm.sources import gpu, kmsg
 from hpslurm.sources.host import Host
+from hpslurm.text import whole
 from hpslurm.values import dataclass, field, replace
 
 __all__ = ["Facts", "collect", "judge", "row", "start", "switch_row", "table_rules"]
@@ -134,8 +135,7 @@ def _owners(host: Host, pids: set[int]) -> dict[int, str]:
 
 
 def _branch(host: Host) -> int | None:
-    major = gpu_driver.module_version(host).partition(".")[0]
-    return int(major) if major.isdigit() else None
+    return whole(gpu_driver.module_version(host).partition(".")[0])
 
 
 def _job_gpus(host: Host) -> tuple[str, ...] | None:

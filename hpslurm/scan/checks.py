@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from hpslurm.finding import ROOT, SYMPTOM
 from hpslurm.scan import prefix
+from hpslurm.text import whole
 
 
 class Hit:
@@ -100,10 +101,10 @@ def pci(text: str) -> str:
 @check("xid")
 def _xid(hit: Hit, match: re.Match[str], look: Look) -> bool:
     found = next((value for key, value in match.groupdict().items() if key.startswith("xid") and value), "")
-    number = int(found or 0)
+    number = whole(found) or 0
     if earlier := re.search(r"caused by previous Xid (\d+)", hit.line):
         hit.facts["echo"] = str(number)
-        number = int(earlier[1])
+        number = whole(earlier[1]) or 0
     cause, weight = xid_meaning(number)
     if not cause or number == 0 or number > 400:
         return False
@@ -393,7 +394,7 @@ def _watchdog(hit: Hit, match: re.Match[str], look: Look) -> bool:
     if "WorkNCCL(" not in text:
         text = text + " " + " ".join(line.strip() for line in look.after(2))
     if work := _WORK.search(text, max(0, match.start() - 200)):
-        hit.rank = int(work["rank"])
+        hit.rank = whole(work["rank"])
         for name in ("seq", "op", "inn", "out", "limit", "ran"):
             if work[name]:
                 hit.facts[name] = work[name]
@@ -741,14 +742,14 @@ def _launcher(hit: Hit, match: re.Match[str], look: Look) -> bool:
     groups = match.groupdict()
     code = next((value for key, value in groups.items() if key.startswith("code") and value), "")
     if groups.get("pid") or groups.get("pid2"):
-        hit.pid = int(groups.get("pid") or groups.get("pid2") or 0)
+        hit.pid = whole(groups.get("pid") or groups.get("pid2") or "")
     if re.match(r"\s*exitcode", hit.text):
         for line in [*look.before(5), *look.after(4)]:
             mark = prefix.read(line).text if "host" not in line and "time" not in line else line
             if found := _BLOCK_FIELD.match(re.sub(r"^(?:\s*\d+: |\[\S+\]:? ?)", "", mark)):
                 name, value = found[1], found[2].strip()
                 if name == "rank" and (ranks := re.match(r"(\d+) \(local_rank: (\d+)\)", value)):
-                    hit.rank, hit.local_rank = int(ranks[1]), int(ranks[2])
+                    hit.rank, hit.local_rank = whole(ranks[1]), whole(ranks[2])
                 elif name == "host":
                     hit.host = value
                 elif name == "time":
@@ -793,7 +794,7 @@ def _straggler(hit: Hit, match: re.Match[str], look: Look) -> bool:
     ):
         return False
     if named := re.search(r"[Rr]ank[s]?[ :=#]*\[?(\d+)", hit.line):
-        hit.rank = int(named[1])
+        hit.rank = whole(named[1])
     if host := re.search(r"(?:[Nn]ode|[Hh]ost|on)[ :=]+([A-Za-z][\w.-]*\d[\w.-]*)", hit.line):
         hit.host = host[1]
     return bool(hit.rank is not None or hit.host or re.search(r"detected|found", hit.line))

@@ -15,7 +15,7 @@ from hpslurm.finding import NOISE, ROOT, SYMPTOM, Event
 from hpslurm.scan import checks, kinds, prefix, read
 from hpslurm.scan.match import Finder, finder
 from hpslurm.scan.patterns import Pattern, Table, compiled, noise, table
-from hpslurm.text import clean
+from hpslurm.text import clean, whole
 from hpslurm.values import replace
 
 EDGE = 64 << 10  # bytes at either end of a file that are looked at line by line
@@ -136,6 +136,7 @@ class _File:
         self.windows = 0
         self.covered = 0
         self.first = True
+        self.odd = False  # a line of it could not be understood
 
     def take(self, part: read.Part) -> None:
         data = part.data
@@ -159,7 +160,10 @@ class _File:
             if begin > at:
                 line += data.count(b"\n", at, begin)
                 at = begin
-            self.examine(data, part.size, begin, stop, line, numbers)
+            try:
+                self.examine(data, part.size, begin, stop, line, numbers)
+            except ValueError as error:  # one odd line must not cost the rest of the file
+                self._untold(line, error)
         part.lines = line - part.line + data.count(b"\n", at, part.end)
 
     def close(self) -> None:
@@ -167,7 +171,7 @@ class _File:
         seen.update(number for number, _ in self.tail)
         between = [(number, line) for number, line in sorted(self.between.items()) if number not in seen]
         lines = self.head + [item for item in between if item[0] > (self.head[-1][0] if self.head else 0)] + self.tail
-        for event in kinds.look(self.path, lines, not self.tail):
+        for event in self._looked(lines):
             event = replace(event, rank=event.rank if event.rank is not None else self.rank, text=clean(event.text))
             speaker = (event.rank, event.host, event.gpu)
             self.owner.keep(
@@ -176,6 +180,20 @@ class _File:
             )
         if self.rank is not None:
             self.owner.keep(("file", self.path), Event("file", NOISE, self.path, 1, "", rank=self.rank))
+
+    def _looked(self, lines: list[tuple[int, str]]) -> Iterator[Event]:
+        try:
+            yield from kinds.look(self.path, lines, not self.tail)
+        except ValueError as error:
+            self._untold(lines[0][0] if lines else 1, error)
+
+    def _untold(self, number: int, error: ValueError) -> None:
+        """Said once a file."""
+        if not self.odd:
+            self.odd = True
+            self.owner.unread.append(
+                f"{self.path}:{number}: could not be understood ({clean(str(error), 80)}); passed over"
+            )
 
     def examine(self, data: bytearray, size: int, begin: int, stop: int, number: int, literals: list[int]) -> None:
         wanted: set[int] = set()
@@ -301,11 +319,11 @@ def _hit(row: Pattern, match: re.Match[str], line: str, mark: prefix.Mark) -> ch
     if gpu := first("gpu"):
         hit.gpu = checks.pci(gpu) or gpu
     if (pid := first("pid")).isdigit():
-        hit.pid = int(pid)
+        hit.pid = whole(pid)
     if (local := first("local_rank")).isdigit():
-        hit.local_rank = int(local)
+        hit.local_rank = whole(local)
     if (task := first("task")).isdigit() and hit.rank is None:
-        hit.rank = int(task)
+        hit.rank = whole(task)
     return hit
 
 

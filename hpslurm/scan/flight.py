@@ -10,13 +10,14 @@ import io
 import json
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
-from typing import IO, Any
+from typing import IO, Any, TypeGuard
 
 from hpslurm.finding import NOISE, Event
 from hpslurm.scan.prefix import rank_of_file
-from hpslurm.text import clean
+from hpslurm.text import clean, whole
 
 LARGEST = 128 << 20  # bytes of one dump
+MOST = 1 << 63  # of a number in a dump
 DEFAULT_GROUP = "default"
 
 
@@ -74,7 +75,7 @@ def events(dump: Mapping[str, Any], path: str) -> Iterator[Event]:
         if not isinstance(entry, dict) or entry.get("is_p2p"):
             continue
         group, seq = _group(entry), entry.get("collective_seq_id", entry.get("seq_id"))
-        if not isinstance(seq, int):
+        if not _fits(seq):
             continue
         if entry.get("state") == "completed" or entry.get("retired") is True:
             done[group] = max(done.get(group, 0), seq)
@@ -100,7 +101,12 @@ def events(dump: Mapping[str, Any], path: str) -> Iterator[Event]:
 
 def _seq(entry: Mapping[str, Any]) -> int:
     value = entry.get("collective_seq_id", entry.get("seq_id"))
-    return value if isinstance(value, int) else 0
+    return value if _fits(value) else 0
+
+
+def _fits(value: Any) -> TypeGuard[int]:
+    """A number that can be one: a pickle holds any, and Python refuses to print those of thousands of digits."""
+    return isinstance(value, int) and 0 <= value < MOST
 
 
 def _group(entry: Mapping[str, Any]) -> str:
@@ -122,13 +128,13 @@ def _members(dump: Mapping[str, Any]) -> dict[str, list[int]]:
                 except ValueError:
                     ranks = None
             if isinstance(ranks, list):
-                found[clean(str(name), 60)] = [rank for rank in ranks if isinstance(rank, int)][:65536]
+                found[clean(str(name), 60)] = [rank for rank in ranks if _fits(rank)][:65536]
     return found
 
 
 def _rank(dump: Mapping[str, Any], path: str) -> int | None:
     own = dump.get("rank")
-    return own if isinstance(own, int) else rank_of_file(path)
+    return own if _fits(own) else rank_of_file(path)
 
 
 # --------------------------------------------------------------------------- across ranks
@@ -159,9 +165,11 @@ def _judge_group(ranks: dict[int, Event]) -> Verdict | None:
     waiting = {rank: event for rank, event in ranks.items() if event.fact("at")}
     if not waiting:
         return None
-    members = {int(text) for event in ranks.values() for text in event.fact("members").split(",") if text} or set(ranks)
-    first = min(int(event.fact("at")) for event in waiting.values())
-    there = {rank: event for rank, event in waiting.items() if int(event.fact("at")) == first}
+    members = {
+        whole(text) or 0 for event in ranks.values() for text in event.fact("members").split(",") if text
+    } or set(ranks)
+    first = min((whole(event.fact("at")) or 0) for event in waiting.values())
+    there = {rank: event for rank, event in waiting.items() if (whole(event.fact("at")) or 0) == first}
     some = next(iter(there.values()))
     shapes: dict[tuple[str, str], list[int]] = {}
     for rank, event in sorted(there.items()):
@@ -178,7 +186,7 @@ def _judge_group(ranks: dict[int, Event]) -> Verdict | None:
     absent = [
         rank
         for rank in sorted(members)
-        if rank in ranks and rank not in there and int(ranks[rank].fact("done") or 0) < first
+        if rank in ranks and rank not in there and (whole(ranks[rank].fact("done")) or 0) < first
     ]
     if absent:
         return Verdict(

@@ -17,7 +17,7 @@ from hpslurm.finding import NOISE, Event
 from hpslurm.scan import lines
 from hpslurm.scan.collect import Collector
 from hpslurm.sources import userfile
-from hpslurm.text import clean
+from hpslurm.text import clean, whole
 from hpslurm.values import dataclass
 
 SECONDS = 2.0  # for reading and scanning together
@@ -79,7 +79,7 @@ def _meaning(match: re.Match[str], job: Job) -> str:
         "t": "0",
         "u": job.user,
         "x": job.name,
-        "b": str(int(job.array_task) % 10) if job.array_task.isdigit() else "0",
+        "b": str((whole(job.array_task) or 0) % 10),
     }[sign]
     if not value:
         return match[0]
@@ -99,7 +99,8 @@ def job_of_env(env: Mapping[str, str]) -> Job:
 
     def number(name: str) -> int:
         text = env.get(name, "")
-        return int(text) if text.isdigit() else -1
+        number = whole(text)
+        return -1 if number is None else number
 
     return Job(
         env.get("SLURM_JOB_ID", ""),

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from hpslurm.finding import NOISE, ROOT, Event
 from hpslurm.scan import prefix
 from hpslurm.scan.checks import pci
+from hpslurm.text import whole
 
 Lines = list[tuple[int, str]]  # line number, text
 
@@ -115,13 +116,13 @@ def _identity(path: str, lines: Lines) -> Iterator[Event]:
     for number, line in lines:
         if match := _COMM.search(line):
             mark = prefix.read(line)
-            world = max(world, int(match[2]))
+            world = max(world, whole(match[2]) or 0)
             if (mark.host, mark.pid) not in known and len(known) < 4096:
                 known.add((mark.host, mark.pid))
-                yield Event("identity", NOISE, path, number, "", rank=int(match[1]), host=mark.host, pid=mark.pid,
+                yield Event("identity", NOISE, path, number, "", rank=whole(match[1]), host=mark.host, pid=mark.pid,
                             local_rank=mark.local_rank, facts=(("world", match[2]),))  # fmt: skip
         elif match := _WORLD.search(line):
-            world = max(world, int(match[1]))
+            world = max(world, whole(match[1]) or 0)
     yield from _traits(path, lines)
     if world > 1:
         yield Event("world", NOISE, path, 1, "", facts=(("world", str(world)),))
@@ -179,7 +180,9 @@ def nccl_tests(path: str, lines: Lines) -> Iterator[Event]:
         ):
             test = started[1] or started[2]
         elif row := _ROW.match(line):
-            size, count = int(row[1]), int(row[2])
+            size, count = whole(row[1]), whole(row[2])
+            if size is None or count is None:
+                continue
             if count and not (size % count == 0 or size // max(count, 1) <= 16):
                 continue
             rest = row[4].split()
@@ -244,7 +247,7 @@ def _wrong(rest: list[str]) -> bool:
         return False
     for half in (values[0:4], values[4:8]):
         if len(half) == 4 and half[3] != "N/A":
-            if half[3].isdigit() and int(half[3]) > 0:
+            if half[3].isdigit() and half[3].strip("0"):
                 return True
             if ("e" in half[3] or "." in half[3]) and float(half[3]) > 0.01:
                 return True
@@ -363,7 +366,7 @@ def small_tools(path: str, lines: Lines, text: str) -> Iterator[Event]:
             break
     for number, line in lines:
         if match := re.match(r"\S+\s+\S+\s+\S+\s+\S+\s+(\d+)%\s+(/\S*)\s*$", line):
-            if int(match[1]) >= 98:
+            if (whole(match[1]) or 0) >= 98:
                 shm = match[2].startswith("/dev/shm")
                 if not re.search(r"/boot|/snap|loop|squashfs|/media|/run", line):
                     yield Event(
@@ -373,8 +376,8 @@ def small_tools(path: str, lines: Lines, text: str) -> Iterator[Event]:
             r"(?:max locked memory\s+\((?:kbytes|kb), -l\)|Max locked memory|-l: locked memory \(kbytes\))\s+(\d+)\b",
             line,
         ):
-            kilobytes = int(match[1]) / (1024 if line.startswith("Max") else 1)
-            if kilobytes < 1 << 20:
+            limit = whole(match[1])
+            if limit is not None and limit < (1 << 20) * (1024 if line.startswith("Max") else 1):
                 yield Event("ulimit-low", ROOT, path, number, line.strip(), cause="memlock", weight=72)
         elif (
             (re.match(r"\s*State:\s*Down\b", line) and re.search(r"Physical state|CA '|Port \d", text))
@@ -392,8 +395,8 @@ def small_tools(path: str, lines: Lines, text: str) -> Iterator[Event]:
         )
 
 
-_SCORE = re.compile(r"Rank=(\d+) Node=(\S+) Score=([\d.]+)")
-_MEGATRON = re.compile(r"MnRtt/Rnk: ([\d.]+)ms/(\d+) \| MxRtt/Rnk: ([\d.]+)ms/(\d+)")
+_SCORE = re.compile(r"Rank=(\d+) Node=(\S+) Score=(\d+(?:\.\d+)?)")
+_MEGATRON = re.compile(r"MnRtt/Rnk: (\d+(?:\.\d+)?)ms/(\d+) \| MxRtt/Rnk: (\d+(?:\.\d+)?)ms/(\d+)")
 STRAGGLER_SCORE = 0.7  # the default threshold of NVRx
 STRAGGLER_RATIO = 1.2
 
@@ -409,10 +412,10 @@ def performance(path: str, lines: Lines) -> Iterator[Event]:
                 line.strip()[:200],
                 cause="straggler",
                 weight=66,
-                rank=int(match[1]),
+                rank=whole(match[1]),
                 host=match[2],
             )
         elif (match := _MEGATRON.search(line)) and float(match[3]) > STRAGGLER_RATIO * float(match[1]):
             yield Event(
-                "rtt-high", ROOT, path, number, line.strip()[:300], cause="straggler", weight=62, rank=int(match[4])
+                "rtt-high", ROOT, path, number, line.strip()[:300], cause="straggler", weight=62, rank=whole(match[4])
             )

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from hpslurm.text import whole
+
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _MONTHS = {
     name: number
@@ -30,11 +32,11 @@ _ISO = re.compile(
 _SHORT_DATE = re.compile(r"\[?(\d\d)/(\d\d)/(\d{2,4})[ T,-]+(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?\]? ?")
 _GLOG = re.compile(r"\[?[EWIF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?: +\d+)? ")
 _CTIME = re.compile(
-    r"\[?(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(\d+) "
+    r"\[?(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(\d{1,2}) "
     r"(\d\d):(\d\d):(\d\d)(?:\.\d+)? (\d{4})\]? ?"
 )
 _SYSLOG = re.compile(
-    r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(\d+) (\d\d):(\d\d):(\d\d)(?:\.\d+)? "
+    r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(\d{1,2}) (\d\d):(\d\d):(\d\d)(?:\.\d+)? "
     r"([\w.-]+) ([\w./()-]+?)(?:\[(\d+)\])?: "
 )
 _ISO_HOST = re.compile(r"([\w.-]+) (kernel|[\w./()-]+\[\d+\]): ")
@@ -95,8 +97,8 @@ def _seconds(
     era, of_era = divmod(shifted, 400)
     of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
     days = era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468
-    whole = days * 86400 + int(hour) * 3600 + int(minute) * 60 + int(second)
-    return whole + (float("0." + fraction) if fraction else 0.0)
+    seconds = days * 86400 + int(hour) * 3600 + int(minute) * 60 + int(second)
+    return seconds + (float("0." + fraction) if fraction else 0.0)
 
 
 def read(line: str, year: int = 1970) -> Mark:
@@ -109,7 +111,7 @@ def read(line: str, year: int = 1970) -> Mark:
         if match := _ISO.match(line, at):
             mark.time = _seconds(int(match[1]), int(match[2]), int(match[3]), match[4], match[5], match[6], match[7])
             if tp := _TP.match(line, at):
-                inner_rank = int(tp[1])
+                inner_rank = whole(tp[1])
             at = match.end()
             if match := _ISO_HOST.match(line, at):
                 mark.host = match[1]
@@ -129,30 +131,30 @@ def read(line: str, year: int = 1970) -> Mark:
             mark.time = _seconds(full, int(match[1]), int(match[2]), match[4], match[5], match[6], match[7])
             at = match.end()
         elif match := _MPI.match(line, at) or (_LABEL.match(line, at) if outer_rank is None and at == 0 else None):
-            outer_rank = int(match[1])
+            outer_rank = whole(match[1])
             at = match.end()
         elif match := _RANK_BRACKET.match(line, at):
-            inner_rank = int(match[1])
+            inner_rank = whole(match[1])
             at = match.end()
         elif match := _DEFAULT.match(line, at):
-            mark.local_rank = int(match[1])
+            mark.local_rank = whole(match[1])
             at = match.end()
         elif match := _RAY.match(line, at):
-            mark.pid = int(match[2])
+            mark.pid = whole(match[2])
             mark.host = match[3] or mark.host
             if match[1] or match[4]:
-                inner_rank = int(match[1] or match[4])
+                inner_rank = whole(match[1] or match[4])
             at = match.end()
         elif match := _UCX.match(line, at) or _NCCL.match(line, at):
-            mark.host, mark.pid = match[1], int(match[2])
-            if match.re is _NCCL and int(match[4]) >= 0:
-                mark.local_rank = int(match[4])
+            mark.host, mark.pid = match[1], whole(match[2])
+            if match.re is _NCCL and match[4][0] != "-":
+                mark.local_rank = whole(match[4])
             at = match.end()
         elif match := _NCCL_SHORT.match(line, at):
-            mark.host, mark.pid, mark.local_rank = match[1], int(match[2]), max(0, int(match[3]))
+            mark.host, mark.pid, mark.local_rank = match[1], whole(match[2]), whole(match[3]) or 0
             at = match.end()
         elif match := _DEVICE.match(line, at):
-            mark.local_rank = int(match[1])
+            mark.local_rank = whole(match[1])
             at = match.end()
         elif match := _KMSG.match(line, at) or _UPTIME.match(line, at) or _KERN.match(line, at):
             at = match.end()
@@ -160,7 +162,7 @@ def read(line: str, year: int = 1970) -> Mark:
             mark.host = match[1]
             break
         elif match := _ROLE.match(line, at):
-            outer_rank = int(match[1])
+            outer_rank = whole(match[1])
             at = match.end()
         elif match := _ADDRESS.match(line, at) or _NAMED.match(line, at):
             if match[1] in _NOT_HOSTS or match[1].startswith("slurm"):
@@ -172,9 +174,9 @@ def read(line: str, year: int = 1970) -> Mark:
     if match := _SRUN_HOST.search(line, at):
         mark.host = match[1]
         if match[2].isdigit():
-            outer_rank = int(match[2])
+            outer_rank = whole(match[2])
     if inner_rank is None and (match := _INNER_RANK.search(line, at, at + 400)):
-        inner_rank = int(match[1] or match[2] or match[3])
+        inner_rank = whole(match[1] or match[2] or match[3])
     mark.rank = inner_rank if inner_rank is not None else outer_rank
     mark.text = line[at:]
     return mark
@@ -191,10 +193,10 @@ _FOLDER_RANK = re.compile(r"(?:^|/)(?:attempt_\d+/|rank[-_]?)(\d+)/(?:std(?:out|
 def rank_of_file(path: str) -> int | None:
     """The rank that a per-rank file is named after (train.3.err, rank_12.log, attempt_0/5/stderr.log)."""
     if match := _FOLDER_RANK.search(path):
-        return int(match[1])
+        return whole(match[1])
     if match := _FILE_RANK.search(path.rsplit("/", 1)[-1]):
-        number = int(next(group for group in match.groups() if group is not None))
-        return number if number < 200_000 else None
+        number = whole(next(group for group in match.groups() if group is not None))
+        return number if number is not None and number < 200_000 else None
     return None
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from hpslurm.finding import NOISE, ROOT, SYMPTOM, Event
-from hpslurm.text import clean
+from hpslurm.text import clean, whole
 
 _RANK = re.compile(
     r"^\s+Rank (\d+)(?: (?:has|reported) [^-]*?(?:operation (\d+)|status (\w+)|any operations)?)? -- (?:GPU ([\d,-]+) managed by process (\d+) on node (\S+)|\[process)"  # noqa: E501
@@ -23,7 +23,7 @@ def events(path: str, lines: list[tuple[int, str]]) -> Iterator[Event]:
     section = ""
     start = (0, "")
     counts: list[tuple[int, int, int, str]] = []  # how many ranks, operation, line, text
-    listed: list[tuple[int, int | None, str, int, str, str]] = []
+    listed: list[tuple[int | None, int | None, str, int, str, str]] = []
     for number, line in [*lines, (0, "#0-0 (0) ERROR")]:
         if head := _HEAD.match(line.strip() if line.startswith(("#", "D", "I", "M", "E", "T")) else line):
             yield from _behind(path, section, counts, listed)
@@ -37,14 +37,21 @@ def events(path: str, lines: list[tuple[int, str]]) -> Iterator[Event]:
             if section in ("DEAD", "INCOMPLETE") or "missing" in start[1]:
                 dead = section == "DEAD"
                 yield Event("ras-dead" if dead else "ras-missing", ROOT, path, number, line.strip(), cause="peer_exit" if dead else "straggler",  # noqa: E501
-                            weight=58 if dead else 46, host=process[2], gpu=process[3], pid=int(process[1]))  # fmt: skip  # noqa: E501
+                            weight=58 if dead else 46, host=process[2], gpu=process[3], pid=whole(process[1]))  # fmt: skip  # noqa: E501
         elif rank := _RANK.match(line):
             listed.append(
-                (int(rank[1]), int(rank[5]) if rank[5] else None, rank[6] or "", number, line.strip(), rank[4] or "")
+                (
+                    whole(rank[1]),
+                    whole(rank[5] or ""),
+                    rank[6] or "",
+                    number,
+                    line.strip(),
+                    rank[4] or "",
+                )
             )
             if section == "INCOMPLETE":
-                yield Event("ras-missing-rank", ROOT, path, number, line.strip(), cause="peer_exit", weight=54, rank=int(rank[1]),  # noqa: E501
-                            host=rank[6] or "", pid=int(rank[5]) if rank[5] else None)  # fmt: skip
+                yield Event("ras-missing-rank", ROOT, path, number, line.strip(), cause="peer_exit", weight=54, rank=whole(rank[1]),  # noqa: E501
+                            host=rank[6] or "", pid=whole(rank[5] or ""))  # fmt: skip
             elif section == "ERROR":
                 yield Event(
                     "ras-error-rank",
@@ -54,18 +61,18 @@ def events(path: str, lines: list[tuple[int, str]]) -> Iterator[Event]:
                     line.strip(),
                     cause="app_error",
                     weight=44,
-                    rank=int(rank[1]),
+                    rank=whole(rank[1]),
                     host=rank[6] or "",
                 )
         elif many := re.match(r"^\s+(\d+) ranks? have (?:launched up to operation (\d+)|not launched any)", line):
-            counts.append((int(many[1]), int(many[2] or 0), number, line.strip()))
+            counts.append((whole(many[1]) or 0, whole(many[2] or "") or 0, number, line.strip()))
 
 
 def _behind(
     path: str,
     section: str,
     counts: list[tuple[int, int, int, str]],
-    listed: list[tuple[int, int | None, str, int, str, str]],
+    listed: list[tuple[int | None, int | None, str, int, str, str]],
 ) -> Iterator[Event]:
     if section != "MISMATCH" or not counts:
         return

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from hpslurm.finding import NOISE, ROOT, SYMPTOM, Culprit, Diagnosis, Event, Finding
 from hpslurm.scan import advice
 from hpslurm.scan.patterns import Table, table
+from hpslurm.text import whole
 from hpslurm.values import replace
 
 UNDETERMINED = "undetermined"
@@ -44,7 +45,7 @@ class _Case:
             if event.pattern == "identity" and event.rank is not None:
                 self.identity[(event.host, event.pid)] = event.rank
             if event.pattern in ("identity", "world"):
-                self.world = max(self.world, int(event.fact("world") or 0))
+                self.world = max(self.world, whole(event.fact("world")) or 0)
         self.kinds = {event.pattern[5:] for event in self.all if event.pattern.startswith("kind:")}
         self.life = [event for event in self.all if event.pattern == "life"]
         self.began = [event for event in self.all if event.pattern == "life-began"]
@@ -279,13 +280,13 @@ def _desync(case: _Case, watched: list[Event]) -> list[Event]:
     """Ranks that wait in different collectives. Sequence numbers of different groups must not be compared."""
     groups: dict[str, dict[int, list[Event]]] = defaultdict(lambda: defaultdict(list))
     for event in watched:
-        if event.rank is not None and event.fact("seq"):
+        if event.rank is not None and whole(event.fact("seq")) is not None:
             groups[event.fact("pg")][event.rank].append(event)
     for ranks in groups.values():
         if len(ranks) < 2 or any(len(events) > 2 for events in ranks.values()):
             continue
-        first = {rank: min(events, key=lambda event: int(event.fact("seq"))) for rank, events in ranks.items()}
-        numbers = {int(event.fact("seq")) for event in first.values()}
+        first = {rank: min(events, key=_seq) for rank, events in ranks.items()}
+        numbers = {_seq(event) for event in first.values()}
         shapes = Counter(
             (event.fact("seq"), event.fact("op"), event.fact("inn"), event.fact("out")) for event in first.values()
         )
@@ -299,7 +300,7 @@ def _desync(case: _Case, watched: list[Event]) -> list[Event]:
         behind = near and len(numbers) > 1 and len(kinds_of_op) == 1
         if not (differ or behind):
             continue
-        rare = min(shapes, key=lambda shape: (shapes[shape], int(shape[0] or 0)))
+        rare = min(shapes, key=lambda shape: (shapes[shape], whole(shape[0]) or 0))
         event = next(
             event
             for event in first.values()
@@ -323,7 +324,7 @@ def _finished_barrier(watched: list[Event]) -> list[Event]:
 def _busy(case: _Case, watched: list[Event]) -> list[Event]:
     """Long work that began about one time-out before the watchdog fired and was not seen to end."""
     for event in watched:
-        limit = float(event.fact("ran") or event.fact("limit") or 0) / 1000
+        limit = (whole(event.fact("ran") or event.fact("limit")) or 0) / 1000
         for busy in case.busy:
             if busy.time is None or event.time is None or limit < 30:
                 continue
@@ -424,6 +425,10 @@ def _nothing(case: _Case, missing: list[str]) -> Diagnosis:
     return Diagnosis(UNDETERMINED, "low", "nothing here is known to this program", None, None, (*missing, ask))
 
 
+def _seq(event: Event) -> int:
+    return whole(event.fact("seq")) or 0
+
+
 def _confidence(chosen: Event) -> str:
     return "high" if chosen.weight >= 70 else "medium" if chosen.weight >= 45 else "low"
 
@@ -436,7 +441,7 @@ def _culprit(case: _Case, chosen: Event, events: list[Event]) -> Culprit | None:
     rank, local, host, pid, gpu, peer = chosen.rank, chosen.local_rank, chosen.host, chosen.pid, chosen.gpu, chosen.peer
     named = chosen.fact("named_rank")
     if named:
-        rank, local, pid = int(named), None, None
+        rank, local, pid = whole(named), None, None
         host = ""
     elif chosen.role == SYMPTOM and chosen.pattern != "launcher-child":
         rank = local = pid = None
@@ -444,12 +449,13 @@ def _culprit(case: _Case, chosen: Event, events: list[Event]) -> Culprit | None:
         if chosen.cause == "peer_exit":
             closed = Counter(event.fact("closed") for event in events if event.fact("closed"))
             if closed:
-                local = int(closed.most_common(1)[0][0])
-                host = next((event.host for event in events if event.fact("closed") == str(local)), "")
+                most = closed.most_common(1)[0][0]
+                local = whole(most)
+                host = next((event.host for event in events if event.fact("closed") == most), "")
             elif any(event.fact("store") for event in events) and not peer:
                 rank = 0
     if chosen.fact("busy_rank"):
-        rank, local, host, pid = int(chosen.fact("busy_rank")), None, "", None
+        rank, local, host, pid = whole(chosen.fact("busy_rank")), None, "", None
     if chosen.cause in advice.HARDWARE:  # the process on the line is whoever touched the GPU next
         pid = None
     if (

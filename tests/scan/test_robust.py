@@ -206,3 +206,84 @@ comm 0x55 rank 0 nranks 16 cudaDev 0 busId 53000 - Destroy COMPLETE
 @pytest.mark.parametrize("line", SETUP.splitlines())
 def test_a_set_up_line_of_nccl_accuses_nobody(line: str):
     assert "healthy" == diagnose(f"ip-10-1-0-7:1:2 [0] NCCL INFO {line}\n".encode()).cause
+
+
+NINES = "9" * 5000  # int() refuses more than 4300 digits
+FELL_OFF = "NVRM: Xid (PCI:0000:53:00): 79, pid=1, GPU has fallen off the bus."
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"NVRM: Xid (PCI:0000:53:00): {NINES}, pid=1",
+        f"NVRM: Xid (PCI:0000:53:00): 43, caused by previous Xid {NINES}",
+        f"NVRM: Xid (PCI:0000:53:00): 43, pid={NINES}, Ch 1",
+        f"[rank{NINES}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.",
+        f"[1,{NINES}]<stderr>: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.",
+        f"(Worker pid={NINES}, ip=10.1.0.4) torch.OutOfMemoryError: CUDA out of memory.",
+        f"Mon Nov {NINES} 03:04:05 2025 torch.OutOfMemoryError: CUDA out of memory.",
+        f"[Rank {NINES}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={NINES}, OpType=ALLREDUCE, "
+        f"NumelIn=1, NumelOut=1, Timeout(ms)={NINES}) ran for {NINES} milliseconds before timing out.",
+        f"ip-10-1-0-4:1:1 [0] NCCL INFO comm 0x1 rank {NINES} nranks {NINES} cudaDev 0",
+        f"world_size={NINES}",
+        f"  {NINES}  {NINES}  float  sum  -1  1.0  2.0  3.0  {NINES}  1.0  2.0  3.0  {NINES}",
+        f"tmpfs 1G 1G 0 {NINES}% /dev/shm",
+        f"Max locked memory {NINES} {NINES} bytes",
+        f"Rank={NINES} Node=ip-10-1-0-4 Score=0.1.2",
+        f"MnRtt/Rnk: 1.1.1ms/{NINES} | MxRtt/Rnk: 9..9ms/{NINES}",
+        f"Job summary\n#1-1 (1) INCOMPLETE\n  Rank {NINES} -- GPU 0 managed by process {NINES} on node a\n",
+        f"Detected straggler rank {NINES}",
+        f"  rank      : {NINES} (local_rank: {NINES})\n  exitcode  : 1 (pid: {NINES})",
+    ],
+)
+def test_a_number_of_thousands_of_digits_costs_only_its_own_line(line: str, tmp_path: Path):
+    (tmp_path / "job.log").write_text(f"{line}\n{FELL_OFF}\n")
+    found = scan([str(tmp_path / "job.log")])
+    assert [] == found.unread
+    assert "gpu_fell_off_bus" == reason(found.result()).cause
+
+
+@pytest.mark.parametrize("rank", [NINES, "9" * 20])
+def test_a_timeout_of_any_length_and_rank_is_judged(rank: str, tmp_path: Path):
+    line = (
+        f"[Rank %s] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={rank}, OpType=ALLREDUCE, "
+        f"NumelIn=1, NumelOut=1, Timeout(ms)={rank}) ran for {rank} milliseconds before timing out.\n"
+    )
+    (tmp_path / "job.log").write_text("".join(line % number for number in (0, 1, rank)))
+    found = scan([str(tmp_path / "job.log")])
+    assert [] == found.unread
+    assert reason(found.result()).cause.startswith("collective")
+
+
+def test_a_line_that_a_look_cannot_bear_does_not_end_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from hpslurm.scan import checks
+
+    look = checks.CHECKS["xid"]
+
+    def breaks(hit, match, around):
+        if "pid=666" in hit.line:
+            raise ValueError("odd")
+        return look(hit, match, around)
+
+    monkeypatch.setitem(checks.CHECKS, "xid", breaks)
+    (tmp_path / "job.log").write_text(f"\n{FELL_OFF.replace('pid=1', 'pid=666')}\n{FELL_OFF}\n")
+    found = scan([str(tmp_path / "job.log")])
+    assert [f"{tmp_path}/job.log:2: could not be understood (odd); passed over"] == found.unread
+    assert "gpu_fell_off_bus" == reason(found.result()).cause
+
+
+def test_a_dump_with_numbers_of_thousands_of_digits_is_read_without_them(tmp_path: Path):
+    import pickle
+
+    huge = 10**5000
+    entry = {"process_group": ("0", "default"), "collective_seq_id": 7, "state": "scheduled", "profiling_name": "x"}
+    dump = {
+        "rank": huge,
+        "pg_config": {"0": {"ranks": [0, huge]}},
+        "entries": [{**entry, "collective_seq_id": huge}, entry],
+    }
+    path = tmp_path / "nccl_trace_rank_3"
+    path.write_bytes(pickle.dumps(dump))
+    found = scan([str(path)])
+    assert [] == found.unread
+    assert [3] == [event.rank for event in found.result() if event.pattern == "fr"]
