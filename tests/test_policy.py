@@ -40,6 +40,8 @@ def test_a_known_key_of_the_right_type_is_taken(write: Write) -> None:
         ("shm_used_max = 'all'\n", ["shm_used_max", "a number"]),
         ("gate = 'efa-missing'\n", ["gate", "list of strings"]),
         ("results = 7\n", ["results", "a string"]),
+        ('results = "\\u0000"\n', ["results", "control characters"]),
+        ('results = "/var/lib\\n/hpslurm"\n', ["results", "control characters"]),
         ("[[mutes]]\nrule = 'x-y'\n", ["mutes", "number 1", "reason"]),
         ("[[mutes]]\nrule = 'x-y'\nreason = 'r'\nnodes = 'n1'\n", ["mutes", "unknown", "nodes"]),
         ("[[mutes]]\nrule = 'x-y'\nreason = 'r'\nuntil = 'next week'\n", ["number 1", "a date", "next week"]),
@@ -47,6 +49,7 @@ def test_a_known_key_of_the_right_type_is_taken(write: Write) -> None:
         ("mutes = 3\n", ["mutes", "strings only"]),
         ("memlock_min = \n", ["line 1", "defaults used"]),
         ("a = 1\nb = = 2\n", ["line 2", "defaults used"]),
+        ("a=" + "[" * 3000, ["ignored", "defaults used", "too deep"]),
     ],
 )
 def test_a_mistake_is_reported_and_the_default_used(write: Write, text: str, words: list[str]) -> None:

@@ -90,6 +90,16 @@ def main() -> None:
     run(group, "hpslurm")
 
 
+def _refuse_empty(words: list[str]) -> None:
+    """No name, folder or file is empty; what comes here empty is a variable of the shell that was never set."""
+    for before, word in zip(["", *words], words, strict=False):
+        if word.startswith("--") and word.endswith("=") and word.count("=") == 1:
+            raise click.UsageError(f"{word[:-1]} is empty; give it a value, or leave it out")
+        if not word:
+            what = before if before.startswith("-") and len(before) > 1 and before != "--" else "an argument"
+            raise click.UsageError(f"{what} is empty; give it a value, or leave it out")
+
+
 def run(command: click.Command, name: str) -> None:
     """Run a command with our exit codes, and without a traceback for a user's mistake."""
     if asked := os.environ.get(f"_{name.upper().replace('-', '_')}_COMPLETE"):  # the shell, at a press of tab
@@ -97,6 +107,7 @@ def run(command: click.Command, name: str) -> None:
 
         sys.exit(shell_complete(command, {}, name, f"_{name.upper().replace('-', '_')}_COMPLETE", asked))
     try:
+        _refuse_empty(sys.argv[1:])
         colour = None if render.may_colour() else False  # None: click looks whether it is a terminal
         code = command.main(prog_name=name, standalone_mode=False, color=colour)
         sys.stdout.flush()

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from hpslurm import __version__, archive, policy, records
+from hpslurm import __version__, archive, policy, records, render
 from hpslurm.archive import Part
 from hpslurm.cli import bundle_parts
 from hpslurm.cli.bundle_parts import Asked, Bundle
@@ -150,6 +150,8 @@ def command(
         made = bundle_parts.collect(asked, say)
     finally:
         say.end()
+    for problem in made.problems:
+        _warn(problem)
     if not made.collected:
         why = "\n".join(f"{what}: {reason}" for what, reason in made.missing)
         raise click.ClickException(f"nothing could be collected of a cluster, a job or a log\n{why}")
@@ -162,14 +164,18 @@ def command(
         _refuse(output, force)
         written = _write(output, force, parts, manifest, made)
     for what, reason in missing:
-        click.echo(f"[WARN] missing: {what}: {reason}", err=True)
+        _warn(f"missing: {what}: {reason}")
     if as_json:
         about = {"schema": archive.SCHEMA, "type": "bundle", "dry_run": dry_run, "file": None, "file_bytes": None,
                  "file_sha256": None, "names_file": None, **written}  # fmt: skip
         click.echo(records.encode({**about, "manifest": manifest}))
     else:
-        click.echo("\n".join(text(parts, manifest, output, written)))
+        click.echo("\n".join(part for line in text(parts, manifest, output, written) for part in render.fitted(line)))
     return 0
+
+
+def _warn(words: str) -> None:
+    click.echo("\n".join(render.labelled(f"{render.label('WARN')} ", words)), err=True)
 
 
 def _refuse(output: str, force: bool) -> None:

@@ -97,6 +97,7 @@ class Bundle:
     window: Window
     masker: Masker
     collected: bool
+    problems: tuple[str, ...] = ()  # of the policy
 
 
 def utc(seconds: float) -> str:
@@ -135,7 +136,18 @@ class _Parts:
 
 def collect(asked: Asked, say: Callable[[str], None]) -> Bundle:
     """Everything that can be had. Raises UsageError for a job id that is none."""
+    columns = os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = "120"  # reports are as wide whatever terminal this was typed on
+    try:
+        return _collected(asked, say)
+    finally:
+        if columns is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = columns
+
+
+def _collected(asked: Asked, say: Callable[[str], None]) -> Bundle:
     parts = _Parts(say)
     rules = policy.load(asked.policy)
     look = None
@@ -192,7 +204,9 @@ def collect(asked: Asked, say: Callable[[str], None]) -> Bundle:
         Part("README.txt", case.readme(dict(sorted(totals.items())), [one.name for one in masked]), "hpslurm")
     )
     missing = tuple((masker.mask(what), masker.mask(why)) for what, why in parts.missing)
-    return Bundle(tuple(masked), missing, window, masker, bool((half and half.readable) or known or read))
+    return Bundle(
+        tuple(masked), missing, window, masker, bool((half and half.readable) or known or read), rules.problems
+    )
 
 
 def _masked(parts: Sequence[Part], masker: Masker) -> Iterator[Part]:

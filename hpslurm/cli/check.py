@@ -15,6 +15,7 @@ from hpslurm import cli, hooks, policy, records
 from hpslurm.finding import PRIORITIES
 from hpslurm.probe import worst
 from hpslurm.sources.host import Host
+from hpslurm.text import clean
 
 SECONDS = 20.0  # for all programs together
 
@@ -65,7 +66,10 @@ def command(
         words = [*(("--root", root) if root != "/" else ()), "--policy", policy_path]
         answer = over_nodes.command(policy.load(policy_path), as_json, words)
         return 3 if worst(answer, fail_on, strict) else 0
-    host = Host(root.replace("{node}", node), seconds=SECONDS)
+    root = root.replace("{node}", node)
+    if not os.path.isdir(root):
+        raise click.UsageError(f"--root {clean(root, 200)} is no folder")
+    host = Host(root, seconds=SECONDS)
     rules = hooks.site_policy(policy_path, node, host)
     results = list(hooks.look("step", host, rules))
     host.end_all()

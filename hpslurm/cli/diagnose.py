@@ -23,6 +23,7 @@ from hpslurm.probe import PASS, SKIP, Result
 from hpslurm.sources import sessions
 from hpslurm.sources.host import Host
 from hpslurm.sources.hyperpod import RESOURCES, Layout
+from hpslurm.text import clean
 
 if TYPE_CHECKING:
     from hpslurm.cluster.view import View
@@ -150,7 +151,8 @@ def command(
     else:
         for problem in rules.problems:
             click.echo(f"[WARN] {problem}", err=True)
-        click.echo("\n".join(text(results, half.members)))
+        if results or half.readable:
+            click.echo("\n".join(text(results, half.members)))
     sys.stdout.flush()
     if html_file:
         _write_page(html_file, results, half.members)
@@ -159,10 +161,21 @@ def command(
         counted = ", ".join(f"{name} {number}" for name, number in sorted(calls.items()))
         click.echo(f"AWS calls: {sum(calls.values())} ({counted})", err=True)
     if not half.readable:
-        asked = "Slurm nor AWS" if half.view else "Slurm"
-        click.echo(f"hpslurm diagnose: neither {asked} nor a node's record could be read", err=True)
+        click.echo("\n".join(_nothing(half, no_slurm, no_aws, places)), err=True)
         return 1
     return 3 if _failed(results, fail_on, strict) else 0
+
+
+def _nothing(half: gather.Half, no_slurm: bool, no_aws: bool, places: Sequence[str]) -> list[str]:
+    """Why there is nothing to judge: what was not asked, and where no record is."""
+    from hpslurm import render
+
+    asked = "Slurm nor AWS" if half.view else "Slurm"
+    left_out = [word for word, yes in (("--no-slurm", no_slurm), ("--no-aws", no_aws)) if yes]
+    why = f"; {' and '.join(left_out)} left the rest out" if left_out else ""
+    where = ", ".join(clean(place, 120) for place in places)
+    line = f"hpslurm diagnose: neither {asked} nor a node's record could be read (records: {where}){why}"
+    return render.fitted(line)
 
 
 def means_aws(options: aws_half.Options, host: Host) -> bool:

@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from typing import Any
 
 import click
 
+from hpslurm import render
 from hpslurm.sources.aws import OPERATIONS, SESSION_OPERATIONS, Operation
+from hpslurm.text import clean
+
+Checked = Callable[[click.Context, click.Parameter, str], str]
+
+
+def _like(pattern: str, what: str) -> Checked:
+    """Takes a star or what has this form: with anything else the document would be refused, or mean nothing."""
+
+    def check(ctx: click.Context, param: click.Parameter, value: str) -> str:
+        if value != "*" and not re.fullmatch(pattern, value):
+            raise click.BadParameter(f"{clean(value, 40)!r} is not {what}", ctx, param)
+        return value
+
+    return check
+
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
@@ -17,9 +35,27 @@ CONTEXT = {"help_option_names": ["-h", "--help"]}
     context_settings=CONTEXT,
     epilog="Exit codes: 0 done, 2 wrong command line. What each permission is for: operations.md § 2.",
 )
-@click.option("--region", default="*", show_default=True, help="Only clusters and logs of this region.")
-@click.option("--account", default="*", show_default=True, help="Only clusters and logs of this account.")
-@click.option("--partition", default="aws", show_default=True, help="aws, aws-us-gov or aws-cn.")
+@click.option(
+    "--region",
+    default="*",
+    show_default=True,
+    callback=_like(r"[a-z]{2}(?:-[a-z0-9]+)+", "a region, as in us-west-2"),
+    help="Only clusters and logs of this region.",
+)
+@click.option(
+    "--account",
+    default="*",
+    show_default=True,
+    callback=_like("[0-9]{12}", "an account, which has 12 digits"),
+    help="Only clusters and logs of this account.",
+)
+@click.option(
+    "--partition",
+    default="aws",
+    show_default=True,
+    type=click.Choice(["aws", "aws-us-gov", "aws-cn"]),
+    help="AWS's own part of the world.",
+)
 @click.option("--ssm", is_flag=True, help="Also what diagnose --probe ssm needs; it starts sessions on nodes.")
 @click.option("--why", is_flag=True, help="Print a line for each permission instead of the document.")
 def command(region: str, account: str, partition: str, ssm: bool, why: bool) -> None:
@@ -34,7 +70,7 @@ def command(region: str, account: str, partition: str, ssm: bool, why: bool) -> 
     if why:
         for operation in operations:
             note = " (needs no permission)" if operation.free else ""
-            click.echo(f"{operation.action:34} {operation.why}{note}")
+            click.echo("\n".join(render.fitted(f"{operation.action:34} {operation.why}{note}")))
         return
     click.echo(json.dumps(document(operations, region, account, partition), indent=2))
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -92,3 +93,59 @@ def test_a_mistake_is_told_in_words(words: tuple[str, ...], code: int, told: str
     done = run(*words)
     assert (code, True) == (done.returncode, told in done.stderr), done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("bundle", "--output", ""), "--output"),
+        (("bundle", "--job", ""), "--job"),
+        (("bundle", "--job="), "--job"),
+        (("diagnose", "--node", ""), "--node"),
+        (("diagnose", "--cluster", ""), "--cluster"),
+        (("check", "--root", ""), "--root"),
+        (("metrics", "--output", ""), "--output"),
+        (("metrics", "--results", ""), "--results"),
+        (("scan", ""), "an argument"),
+        (("report", "--", ""), "an argument"),
+    ],
+)
+def test_an_empty_word_is_refused_by_name(words: tuple[str, ...], named: str) -> None:
+    done = run(*words)
+    assert (2, f"Error: {named} is empty; give it a value, or leave it out\n") == (done.returncode, done.stderr)
+
+
+def test_a_root_that_is_a_file_is_one_mistake(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = run("check", "--root", str(tmp_path / "file"))
+    assert (2, "") == (done.returncode, done.stdout)
+    assert done.stderr.endswith(f"Error: --root {tmp_path}/file is no folder\n")
+
+
+def test_diagnose_that_may_ask_nobody_says_so_instead_of_a_verdict(tmp_path: Path) -> None:
+    done = run("diagnose", "--no-aws", "--no-slurm", "--root", str(tmp_path), COLUMNS="200")
+    assert (1, "") == (done.returncode, done.stdout)
+    for word in ("neither Slurm nor a node's record", f"{tmp_path}/var/lib/hpslurm/nodes", "--no-slurm and --no-aws"):
+        assert word in done.stderr
+
+
+@pytest.mark.parametrize("text", [None, "a=" + "[" * 3000, "x"])
+def test_a_policy_that_cannot_be_used_ends_what_if_in_the_same_way(text: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml" if text else Path("/dev/null")
+    if text:
+        path.write_text(text)
+    done = run("what-if", "--policy", str(path), "--records", str(tmp_path), COLUMNS="200")
+    assert (1, "") == (done.returncode, done.stdout)
+    assert done.stderr.startswith(f"[WARN] {path} ignored, defaults used: ")
+
+
+@pytest.mark.parametrize(
+    "words", [("check",), ("doctor",), ("metrics",), ("bundle", "--no-aws", "--no-slurm", "--dry-run")]
+)
+@pytest.mark.parametrize("text", ["a=" + "[" * 3000, 'results="\\u0000"', "\x00\x01"])
+def test_a_broken_policy_is_told_by_every_command(words: tuple[str, ...], text: str, tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(text)
+    done = run(*words, "--policy", str(path), COLUMNS="200")
+    assert "Traceback" not in done.stderr
+    assert f"[WARN] {path}" in done.stderr.replace("\n       ", " ") or str(path) in done.stdout

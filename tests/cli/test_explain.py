@@ -106,3 +106,8 @@ def test_colours_are_for_terminals_that_want_them():
 
 def test_markdown_is_the_text_as_written():
     assert re.match(r"# memlock-low\n\n## debugging-guide.md § 17  ", shown("memlock-low", "--markdown"))
+
+
+@pytest.mark.parametrize("words", ["9" * 5000, "§ " + "9" * 5000, "operations.md § " + "9" * 5000, "-5", "--5"])
+def test_a_number_that_nothing_has_is_not_known(words: str):
+    assert "nothing is known of" in shown("--", words, code=2)

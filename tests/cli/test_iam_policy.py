@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from click.testing import CliRunner
 
 from hpslurm.cli.iam_policy import command
@@ -11,7 +12,7 @@ from tests.aws_server import serve
 
 
 def printed(*words: str) -> str:
-    result = CliRunner().invoke(command, words)
+    result = CliRunner().invoke(command, words, env={"COLUMNS": "120"})
     assert 0 == result.exit_code
     return result.output
 
@@ -48,3 +49,27 @@ def test_every_permission_has_its_reason():
     lines = printed("--why").splitlines()
     assert len(lines) == len(actions()) + 1
     assert all(len(line.split(maxsplit=1)[1]) > 20 for line in lines)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--account", "12"),
+        ("--account", "1234567890123"),
+        ("--account", "12345678901x"),
+        ("--region", 'us-west-2"\n'),
+        ("--region", "x"),
+        ("--partition", "foo"),
+    ],
+)
+def test_what_no_arn_can_hold_is_refused(words: tuple[str, str]):
+    result = CliRunner().invoke(command, words)
+    assert 2 == result.exit_code
+    assert f"Invalid value for '{words[0]}'" in result.output
+
+
+@pytest.mark.parametrize(
+    ("region", "partition"), [("us-gov-west-1", "aws-us-gov"), ("cn-north-1", "aws-cn"), ("*", "aws")]
+)
+def test_regions_of_all_partitions_are_taken(region: str, partition: str):
+    assert f"arn:{partition}:sagemaker:{region}:" in printed("--region", region, "--partition", partition)

@@ -25,10 +25,12 @@ PROGRAM = [sys.executable, "-c", "from hpslurm.cli import main; main()"]
 SLOW = {1 << 30: 200.0, 8 << 30: 210.0}
 # Everything that prints findings, with findings to print; @ is a folder that ``things`` fills.
 PRINTS = {
+    "bundle": ("bundle", "--log", "@/logs", "--no-aws", "--no-slurm", "--dry-run", "--policy", "@/strange.toml"),
     "check": ("check", "--root", "@/sick", "--policy", "@/none"),
     "diagnose": ("diagnose", "--no-slurm", "--region", "us-west-2", "--reports", "@/results", "--policy", "@/none"),
     "doctor": ("doctor", "--policy", "@/strange.toml"),
     "explain": ("explain", "79", "--no-pager"),
+    "iam-policy": ("iam-policy", "--why", "--ssm"),
     "nccl-tests judge": ("nccl-tests", "judge", "@/run.txt", "--instance-type", "p5.48xlarge", "--nodes", "2"),
     "report": ("report", "77", "--results", "@/results", "--policy", "@/none"),
     "scan": ("scan", "@/logs"),
@@ -113,7 +115,7 @@ def test_nothing_but_a_command_to_type_is_wider_than_the_screen(name: str, thing
         assert text.strip()
 
 
-@pytest.mark.parametrize("name", [name for name in PRINTS if name != "what-if"])
+@pytest.mark.parametrize("name", [name for name in PRINTS if name not in ("what-if", "iam-policy")])
 def test_a_terminal_gets_colours(name: str, things: Path) -> None:
     assert "\x1b[" in on_a_terminal(words(name, things), COLUMNS="100")
 
