@@ -43,7 +43,8 @@ def bundle(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "AWS", "NCCL", "FI_"))}
         return subprocess.run(
             [*PROGRAM, "--root", str(tmp_path / "machine"), "--results", str(tmp_path / "none"), *words],
-            cwd=tmp_path / "here", env={**kept, **(env or {})}, capture_output=True, text=True, timeout=60, check=False,
+            cwd=tmp_path / "here", env={**kept, "COLUMNS": "200", **(env or {})}, capture_output=True, text=True,
+            timeout=60, check=False,
             **how,
         )  # fmt: skip
 
