@@ -6,6 +6,7 @@ Each result is one JSON line, written when its run ends, so a search survives a 
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -131,7 +132,9 @@ def _path(one: Named, verdict: Verdict) -> Finding:
 def _group(one: Named, verdict: Verdict) -> Finding:
     return SLOW_GROUP.found(
         f"pairs are fast, but groups with {fold_nodes(one.nodes)} reach {100 * one.share:.0f} % of groups without",
-        suggest=[Suggestion(LOOK, "look at these nodes first", f"srun -w {fold_nodes(one.nodes)} hpslurm-check")],
+        suggest=[
+            Suggestion(LOOK, "look at these nodes first", f"srun -w {shlex.quote(fold_nodes(one.nodes))} hpslurm-check")
+        ],
     )
 
 
@@ -143,7 +146,7 @@ def _wrong(verdict: Verdict) -> Iterator[Finding]:
             f"{len(verdict.wrong)} runs computed wrong data, and no node explains them",
             evidence=[Evidence("nodes of the run", fold_nodes(one)) for one in verdict.wrong[:10]],
             suggest=[
-                Suggestion(LOOK, "look at these nodes", f"srun -w {fold_nodes(nodes)} hpslurm-check"),
+                Suggestion(LOOK, "look at these nodes", f"srun -w {shlex.quote(fold_nodes(nodes))} hpslurm-check"),
                 Suggestion(LOOK, "search more thoroughly", "hpslurm nccl-tests --find-slow --preset full"),
             ],
         )
