@@ -306,9 +306,9 @@ def test_all_nodes_together_are_judged_though_pairs_are_fine(whole, expected):
     assert expected == of_all(16, measure)
 
 
-@pytest.mark.parametrize(("options", "count"), [(QUICK, 32), (FULL, 4), (FULL, 8), (FULL, 12)])
+@pytest.mark.parametrize(("options", "count"), [(QUICK, 32), (FULL, 4), (FULL, 8)])
 def test_no_node_is_in_two_runs_of_a_round(options, count):
-    for seed in range(6):
+    for seed in range(3):
         dice = random.Random(seed)
         bad = {pair for pair in itertools.combinations(nodes(count), 2) if dice.random() < 0.15}
         state = State(nodes(count), replace(options, seed=seed))
