@@ -11,7 +11,7 @@
 
 PYTHON ?= python3
 BIN = .venv/bin
-# Tests wait a lot: two at a time take half as long, even on two cores.
+# Tests wait a lot: two at a time take half as long, even on two cores. A file stays together: what it sets up is set up once.
 WORKERS ?= 2
 export TMPDIR := /tmp/hpslurm-$(shell id -u)
 
@@ -22,7 +22,7 @@ demo:
 	@$(BIN)/python tests/lab/contain.py $(BIN)/python tests/lab/demo.py
 
 test: lint
-	@$(BIN)/python tests/lab/contain.py $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+	@$(BIN)/python tests/lab/contain.py $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 lint: venv
 	@$(BIN)/ruff check --quiet .

@@ -14,7 +14,7 @@ import pytest
 from hpslurm.cli import COMMANDS
 from tests.test_hosts import build
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("wheel")]  # built and installed once, not in each worker
+pytestmark = pytest.mark.slow
 REPO = Path(__file__).parents[1]
 HOOKS = ("prolog.d", "epilog.d", "taskprolog.d", "healthcheck.d")
 ENV = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LANG": "C.UTF-8"}

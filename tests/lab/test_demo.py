@@ -12,7 +12,7 @@ import pytest
 from tests.lab.fixtures import why_not
 from tests.lab.lab import BASE, CHECKOUT
 
-pytestmark = [pytest.mark.lab, pytest.mark.xdist_group("demo")]  # one demo of a user at a time
+pytestmark = pytest.mark.lab
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,7 @@ def test_the_cause_holds_behind_the_prefix_of_torchrun(case):
 
 
 # every third: ten thousand lines take long
-@pytest.mark.parametrize("case", ALL[::3], ids=[case["id"] for case in ALL])
+@pytest.mark.parametrize("case", ALL[::3], ids=[case["id"] for case in ALL[::3]])
 def test_the_cause_holds_inside_ten_thousand_healthy_lines(case):
     if case["cause"] == "undetermined":
         return
