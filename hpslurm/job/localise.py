@@ -190,26 +190,22 @@ class _View:
         rates = [one for one in self._pairs if one.status == OK]
         self.noise = _noise([one.value for one in rates if one.run.kind == PAIR] or [one.value for one in rates])
         self.line = self.noise.normal * (1 - self.noise.least)  # below this rate a run is not fast
-        between = self.state.blocks
         self.slow: list[Result] = []  # not fast, to be exact
         fast: list[Key] = []
         for one in self._pairs:  # thousands of them, made anew for each round
             if not self.is_fast(one):
                 self.slow.append(one)
                 continue
-            first, second = one.run.nodes
-            fast += (first, second)
-            if between:
-                here, there = self.block(first), self.block(second)
-                if here != there:
-                    fast.append((here, there) if here < there else (there, here))
+            fast += one.run.nodes
+            blocks = self.blocks(one)
+            if blocks[0] != blocks[1]:
+                fast.append(blocks)
         self._fast: dict[Key, int] = Counter(fast)
         self.fast = {key for key in self._fast if isinstance(key, str)}
         self._explain()
 
     def is_fast(self, one: Result) -> bool:
-        """What hangs, fails or is wrong is not, and where nothing has a rate nothing is."""
-        return one.status == OK and one.value >= self.line > 0
+        return _is_fast(one, self.line)
 
     @property
     def shares(self) -> tuple[float, float, float]:
@@ -221,7 +217,8 @@ class _View:
         return self.state.blocks.get(node, "")
 
     def blocks(self, one: Result) -> tuple[str, str]:
-        first, second = (self.block(node) for node in one.run.nodes)
+        first, second = one.run.nodes
+        first, second = self.block(first), self.block(second)
         return (first, second) if first < second else (second, first)
 
     def _explain(self) -> None:
@@ -230,8 +227,7 @@ class _View:
         for one in self.slow:
             blocks = self.blocks(one)
             touched = (*one.run.nodes, frozenset(one.run.nodes), *((blocks,) if blocks[0] != blocks[1] else ()))
-            ratio = self.noise.ratio(one.value) if one.status == OK and self.line > 0 else likelihood.GRAVE
-            runs.append(likelihood.Doubtful[Key](ratio, touched))
+            runs.append(likelihood.Doubtful[Key](_ratio(one, self.noise), touched))
         many, leaves = len(self.state.nodes), len(set(self.state.blocks.values()))
         of_node = likelihood.price(many)
         of_blocks = likelihood.price(leaves * (leaves - 1) // 2, PATH_PRICE)
@@ -296,6 +292,16 @@ def _noise(rates: list[float]) -> Noise:
     scatter = (scatter * len(rates) + MOST_SCATTER * PRIOR_PAIRS) / (len(rates) + PRIOR_PAIRS)
     scatter = min(max(scatter, LEAST_SCATTER), MOST_SCATTER)
     return Noise(quarter / (1 - TOP_TO_QUARTER * scatter), scatter)
+
+
+def _is_fast(one: Result, line: float) -> bool:
+    """What hangs, fails or is wrong is not, and where nothing has a rate nothing is."""
+    return one.status == OK and one.value >= line > 0
+
+
+def _ratio(one: Result, noise: Noise) -> float:
+    """How much a run that is not fast says; all that one can, where there is no rate to compare with."""
+    return noise.ratio(one.value) if one.status == OK and noise.normal > 0 else likelihood.GRAVE
 
 
 def _weight(value: float, lines: Sequence[float]) -> float:
@@ -529,13 +535,11 @@ def _rails(view: _View, node: str) -> likelihood.Explanation[int]:
     # a rail that slows the node is about as slow as the node itself
     share = _share(view, [one for one in view.slow if node in one.run.nodes])
     line = noise.normal * min(1 - noise.least, (1 + share) / 2)
-    fast = Counter(one.run.rail for one in done if one.status == OK and one.value >= line > 0)
+    fast = Counter(one.run.rail for one in done if _is_fast(one, line))
     runs = [
-        likelihood.Doubtful(
-            noise.ratio(one.value) if one.status == OK and line > 0 else likelihood.GRAVE, (one.run.rail, ALL_RAILS)
-        )
+        likelihood.Doubtful(_ratio(one, noise), (one.run.rail, ALL_RAILS))
         for one in done
-        if one.run.rail is not None and not (one.status == OK and one.value >= line > 0)
+        if one.run.rail is not None and not _is_fast(one, line)
     ]
     price = likelihood.price(view.options.rails)
     return likelihood.Explanation(
