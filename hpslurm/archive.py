@@ -12,6 +12,7 @@ import io
 import json
 import os
 import tarfile
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -105,6 +106,14 @@ def _cut(part: Part, most: int) -> Part | None:
         return None
     text, left_out = shortened(part.text, most, part.left_out)
     return replace(part, text=text, left_out=left_out)
+
+
+def masked(parts: Iterable[Part]) -> dict[str, int]:
+    """How much each rule hid in all of them."""
+    total: Counter[str] = Counter()
+    for one in parts:
+        total.update(one.masked)
+    return dict(sorted(total.items()))
 
 
 def sums(files: Iterable[Mapping[str, Any]]) -> str:

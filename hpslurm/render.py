@@ -169,9 +169,9 @@ def wrapped(lead: str, text: str, width: int) -> list[str]:
     return [lead + parts[0], *(INDENT + part for part in parts[1:])]
 
 
-def labelled(lead: str, text: str) -> list[str]:
+def labelled(tag: str, text: str) -> list[str]:
     """A line of our own behind its label, broken at blanks where the terminal ends."""
-    return wrapped(lead, text, terminal_width())
+    return wrapped(f"{label(tag)} ", text, terminal_width())
 
 
 def fitted(text: str) -> list[str]:
@@ -228,7 +228,7 @@ def node_lines(node: str, results: Sequence[Result]) -> list[str]:
     ]
     if not folded and not not_checked:
         skipped = f", {count[SKIP]} skipped (nothing of the kind here)" if count[SKIP] else ""
-        return wrapped(f"{label('PASS')} ", f"{node}  {count[PASS]} checks passed{skipped}", terminal_width())
+        return labelled("PASS", f"{node}  {count[PASS]} checks passed{skipped}")
     lines = [line for one in folded for line in finding_lines(one)]
     lines += not_checked_lines(not_checked)
     return [*lines, *fitted(f"{node}: {summary(folded, len(not_checked), count[PASS])}")]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
@@ -21,6 +20,7 @@ from hpslurm.archive import Part
 from hpslurm.cli import bundle_parts
 from hpslurm.cli.bundle_parts import Asked, Bundle
 from hpslurm.cli.diagnose import Duration
+from hpslurm.cli.progress import Progress
 from hpslurm.cluster import aws_half
 from hpslurm.sources.slurm import JOB_ID
 from hpslurm.text import clean, whole
@@ -145,11 +145,11 @@ def command(
     asked = Asked(
         job, options, since, until, logs, results, reports, policy_path, not no_aws, not no_slurm, root, limit
     )
-    say = _Progress()
+    progress = Progress()
     try:
-        made = bundle_parts.collect(asked, say)
+        made = bundle_parts.collect(asked, lambda what: progress.say(f"collecting {clean(what, 60)}"))
     finally:
-        say.end()
+        progress.done()
     for problem in made.problems:
         _warn(problem)
     if not made.collected:
@@ -175,7 +175,7 @@ def command(
 
 
 def _warn(words: str) -> None:
-    click.echo("\n".join(render.labelled(f"{render.label('WARN')} ", words)), err=True)
+    click.echo("\n".join(render.labelled("WARN", words)), err=True)
 
 
 def _refuse(output: str, force: bool) -> None:
@@ -204,10 +204,6 @@ def _when(made: Bundle) -> int:
 
 def _manifest(asked: Asked, made: Bundle, parts: list[Part], missing: list[tuple[str, str]]) -> dict[str, Any]:
     files = [one.described() for one in sorted(parts, key=lambda one: one.name)]
-    masked: dict[str, int] = {}
-    for one in files:
-        for rule, count in one["masked"].items():
-            masked[rule] = masked.get(rule, 0) + count
     return {
         "schema": archive.SCHEMA,
         "type": "manifest",
@@ -216,7 +212,7 @@ def _manifest(asked: Asked, made: Bundle, parts: list[Part], missing: list[tuple
         "window": made.window.described(),
         "limit": asked.limit,
         "bytes": sum(one["bytes"] for one in files),
-        "masked": dict(sorted(masked.items())),
+        "masked": archive.masked(parts),
         "files": files,
         "missing": [{"what": what, "why": why} for what, why in missing],
     }
@@ -261,20 +257,3 @@ def text(parts: list[Part], manifest: Mapping[str, Any], output: str, written: M
     yield f"Wrote {clean(output, 200)}, {written['file_bytes']:,} bytes, sha256 {written['file_sha256']}"
     yield f"Names behind the pseudonyms, for you alone: {clean(written['names_file'], 200)}"
     yield "Read it before you send it; case.txt is to be pasted into the case."
-
-
-class _Progress:
-    """What is being collected, on a terminal only."""
-
-    def __init__(self) -> None:
-        self.on = sys.stderr.isatty()
-
-    def __call__(self, what: str) -> None:
-        if self.on:
-            sys.stderr.write(f"\rcollecting {clean(what, 60):60}")
-            sys.stderr.flush()
-
-    def end(self) -> None:
-        if self.on:
-            sys.stderr.write("\r" + " " * 72 + "\r")
-            sys.stderr.flush()

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import click
 
-from hpslurm import html, policy, probe, records
-from hpslurm.archive import KEPT, LOGS, RECORDS, SLURM, Part, joined
+from hpslurm import archive, html, policy, probe, records
+from hpslurm.archive import KEPT, LOGS, RECORDS, SLURM, Part
 from hpslurm.cli import diagnose, doctor, report, version
 from hpslurm.cluster import aws_half, case, gather, guard
 from hpslurm.cluster.view import View
@@ -196,13 +196,7 @@ def _collected(asked: Asked, say: Callable[[str], None]) -> Bundle:
     masker = Masker(_people(half, job), [one.name for one in half.members.members] if half else ())
     say("masking")
     masked = list(_masked(parts.parts, masker))
-    totals: dict[str, int] = {}
-    for one in masked:
-        for rule, count in one.masked.items():
-            totals[rule] = totals.get(rule, 0) + count
-    masked.append(
-        Part("README.txt", case.readme(dict(sorted(totals.items())), [one.name for one in masked]), "hpslurm")
-    )
+    masked.append(Part("README.txt", case.readme(archive.masked(masked), [one.name for one in masked]), "hpslurm"))
     missing = tuple((masker.mask(what), masker.mask(why)) for what, why in parts.missing)
     return Bundle(
         tuple(masked), missing, window, masker, bool((half and half.readable) or known or read), rules.problems
@@ -344,14 +338,10 @@ def _add_logs(read: Sequence[logs.Log], limit: int, parts: _Parts) -> None:
     given = logs.shares([len(one.taken.head) + len(one.taken.tail) for one in read], limit)
     for one, most, name in zip(read, given, _names(read).values(), strict=True):
         head, tail = one.taken.head, one.taken.tail
-        left_out = max(0, one.taken.size - len(head) - len(tail))
-        if len(head) + len(tail) > most:
-            whole = head + tail
-            begin = whole.find(b"\n", len(whole) - most // 2) + 1
-            head, tail = whole[: whole.rfind(b"\n", 0, most // 2) + 1], whole[begin or len(whole) - most // 2 :]
-            left_out += len(whole) - len(head) - len(tail)
-        pieces = head.decode("utf-8", "replace"), tail.decode("utf-8", "replace")
-        text = joined(*pieces, left_out) if left_out else "".join(pieces)
+        not_read = max(0, one.taken.size - len(head) - len(tail))
+        text, left_out = archive.shortened(one.text, most, not_read)
+        if not_read and left_out == not_read:  # it was read from both ends, and all of that fits
+            text = archive.joined(head.decode("utf-8", "replace"), tail.decode("utf-8", "replace"), not_read)
         parts.add(name, text, one.path, LOGS, left_out, one.note)
 
 

@@ -277,7 +277,7 @@ def text(results: Sequence[Result], members: Members) -> list[str]:
     lines += render.not_checked_lines(not_checked)
     for one in results:
         if one.outcome == SKIP and one.probe == "node_records":
-            lines += render.labelled(f"{render.label('SKIP')} ", f"{one.probe}: {one.note}")
+            lines += render.labelled("SKIP", f"{one.probe}: {one.note}")
     passed = sum(one.outcome == PASS for one in results)
     lines += render.fitted(render.summary(folded, len(not_checked), passed))
     if all(one.muted or one.rule.priority == "P2" for one in folded):

@@ -88,7 +88,7 @@ def text(results: list[Result]) -> list[str]:
     lines += render.not_checked_lines(not_checked)
     for one in results:
         if one.outcome == SKIP:
-            lines += render.labelled(f"{render.label('SKIP')} ", f"{SAYS[one.probe]}: {one.note}")
+            lines += render.labelled("SKIP", f"{SAYS[one.probe]}: {one.note}")
     lines += [f"{render.label('PASS')} {SAYS[one.probe]}" for one in results if one.outcome == PASS]
     passed = sum(one.outcome == PASS for one in results)
     return [*lines, *render.fitted(render.summary(folded, len(not_checked), passed))]

@@ -17,6 +17,7 @@ import click
 from hpslurm import bandwidth_view as view
 from hpslurm import policy as policies
 from hpslurm import records, render, whole_file
+from hpslurm.cli.progress import Progress
 from hpslurm.finding import P0, Finding
 from hpslurm.job import bandwidth, baseline, localise, localise_report, nccl_rails
 from hpslurm.job import nccl_tests_output as reading
@@ -98,7 +99,7 @@ def load_baselines(path: str | None, policy: Policy) -> baseline.Baselines:
     """The file named, or the one in the results folder; what is wrong with it is said on stderr."""
     found = baseline.load(path or os.path.join(policy.results, baseline.NAME))
     if found.problem:
-        click.echo(f"{render.label('WARN')} baselines not used: {found.problem}", err=True)
+        warn(f"baselines not used: {found.problem}")
     if found.unreadable:
         warn(f"{found.path}: {bandwidth.count(found.unreadable, 'line')} cannot be read, passed over")
     return found
@@ -164,30 +165,6 @@ def pick_table(output: reading.Output, number: int | None) -> None:
 
 
 # running
-
-
-class Progress:
-    """One line on a terminal that is written over; nothing where nobody looks."""
-
-    def __init__(self) -> None:
-        self.on = sys.stderr.isatty()
-        self.width = 0
-        self.last = ""
-
-    def say(self, text: str) -> None:
-        if self.on and text != self.last:
-            self.last = text
-            text = clean(text, render.terminal_width() - 1)
-            sys.stderr.write("\r" + text.ljust(self.width))
-            sys.stderr.flush()
-            self.width = len(text)
-
-    def done(self) -> None:
-        if self.on and self.width:
-            sys.stderr.write("\r" + " " * self.width + "\r")
-            sys.stderr.flush()
-            self.width = 0
-            self.last = ""
 
 
 class Told:

@@ -240,7 +240,7 @@ def text(look: Look, ended: cause.Cause | None) -> list[str]:
     lines += render.not_checked_lines(not_checked)
     warned = [f"{one.what}: {render.fold_nodes(one.nodes)}" for one in seen.unseen]
     warned += [clean(trouble) for trouble in (*troubles, *filter(None, [why]))]
-    lines += [line for one in warned for line in render.labelled(f"{render.label('WARN')} ", f"{one}")]
+    lines += [line for one in warned for line in render.labelled("WARN", one)]
     unknown = len(not_checked) + len(seen.unseen) + len(troubles) + bool(why) + len(ended.notes if ended else ())
     return [*lines, *render.fitted(render.summary(folded, unknown, seen.passed))]
 

@@ -96,7 +96,7 @@ def command(policy_path: str, folder: str, as_json: bool) -> int:
 
 
 def _warn(tag: str, words: str) -> None:
-    click.echo("\n".join(render.labelled(f"{render.label(tag)} ", f"{words}")), err=True)
+    click.echo("\n".join(render.labelled(tag, words)), err=True)
 
 
 def vars_of(change: Change) -> dict[str, object]:
