@@ -19,8 +19,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from hpslurm.job.localise import FULL, QUICK
-from hpslurm.values import replace
+from hpslurm.core.values import replace
+from hpslurm.nccl_tests.search import FULL, QUICK
 from tests.fake import cluster as model
 
 SIZES = (16, 128, 1024)

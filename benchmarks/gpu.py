@@ -20,9 +20,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(HERE))
 
+from hpslurm.core.policy import Policy  # noqa: E402
+from hpslurm.core.probe import UNKNOWN, run_all  # noqa: E402
 from hpslurm.node import efa, gpu_driver  # noqa: E402
-from hpslurm.policy import Policy  # noqa: E402
-from hpslurm.probe import UNKNOWN, run_all  # noqa: E402
 from hpslurm.sources.host import Host  # noqa: E402
 from tests.sources import nvml_fake  # noqa: E402
 from tests.test_hosts import build  # noqa: E402

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hpslurm import toml
-from hpslurm.finding import Diagnosis
+from hpslurm.core import toml
+from hpslurm.core.finding import Diagnosis
 from hpslurm.scan.collect import scan
 from hpslurm.scan.reason import reason
 

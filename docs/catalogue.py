@@ -6,24 +6,22 @@ python docs/catalogue.py > docs/rules.md
 from __future__ import annotations
 
 import os
-import pkgutil
 import re
 import sys
-from collections.abc import Iterator
 from functools import cache
-from importlib import import_module
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from hpslurm import references
-from hpslurm.finding import Rule
+from hpslurm.core import references
+from hpslurm.core.finding import Rule
+from hpslurm.core.rules import modules, rules
 from hpslurm.scan.advice import causes
 from hpslurm.scan.patterns import table
 
 PARTS = {
-    "node": "On a node: hooks and hpslurm-check",
-    "job": "In a job: settings, bandwidth, agreement between nodes",
-    "cluster": "From the controller: hpslurm diagnose",
+    ("node",): "On a node: hooks and hpslurm-check",
+    ("job", "nccl_tests"): "In a job: settings, bandwidth, agreement between nodes",
+    ("cluster", "cluster.aws", "setup"): "From the controller: hpslurm diagnose and hpslurm doctor",
 }
 CODES = ("xid-", "sxid-")
 HEAD = """# All rules
@@ -32,31 +30,6 @@ Made by `python docs/catalogue.py` from the code and the tables; do not edit. A 
 ids are never renamed. P0 blocks training, P1 slows or endangers it, P2 is for information. *Gate* marks rules that a
 site may name in `gate` ([admin guide](admin.md#the-gate)). `hpslurm explain ID` prints the section in the terminal.
 """
-
-
-def modules(part: str) -> Iterator[object]:
-    package = import_module(f"hpslurm.{part}")
-    for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        yield import_module(found.name)
-
-
-def declared(module: object) -> Iterator[Rule]:
-    """Rules in constants, in tuples and mappings of them, and those made from table rows."""
-    for value in vars(module).values():
-        held = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else (value,)
-        yield from (one for one in held if isinstance(one, Rule))
-    if hasattr(module, "table_rules"):
-        yield from module.table_rules()
-    if module.__name__ == "hpslurm.cluster.events":
-        yield from (row.rule for row in module.table() if row.rule)
-
-
-def rules(part: str) -> list[Rule]:
-    found: dict[str, Rule] = {}
-    for module in modules(part):
-        for rule in declared(module):
-            found.setdefault(rule.id, rule)
-    return sorted(found.values(), key=_order)
 
 
 def _order(rule: Rule) -> tuple[str, int]:
@@ -83,8 +56,9 @@ def cell(text: str) -> str:
 def catalogue() -> str:
     seen: set[str] = set()
     out = [HEAD]
-    for part, title in PARTS.items():
-        here = [rule for rule in rules(part) if rule.id not in seen]
+    for packages, title in PARTS.items():
+        found = sorted(rules(modules(packages)).values(), key=_order)
+        here = [rule for rule in found if rule.id not in seen]
         seen |= {rule.id for rule in here}
         codes = [rule for rule in here if rule.id.startswith(CODES)]
         out += _rules(title, [rule for rule in here if rule not in codes])

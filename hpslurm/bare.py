@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import sys
 
-from hpslurm import __version__, hooks, policy, records, render
-from hpslurm.finding import PRIORITIES
-from hpslurm.probe import worst
+from hpslurm import __version__, hooks
+from hpslurm.core import policy, records
+from hpslurm.core.finding import PRIORITIES
+from hpslurm.core.probe import worst
+from hpslurm.show import render
 from hpslurm.sources.host import Host
 
 SECONDS = 20.0  # for all programs together

@@ -14,15 +14,15 @@ import time
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 
-from hpslurm import policy as policies
-from hpslurm import probe, records, told
-from hpslurm.finding import Finding, Rule
+from hpslurm.core import notice, probe, records
+from hpslurm.core import policy as policies
+from hpslurm.core.finding import Finding, Rule
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Result
+from hpslurm.core.text import clean
+from hpslurm.core.values import replace
 from hpslurm.node.instance import instance_id
-from hpslurm.policy import Policy
-from hpslurm.probe import Result
 from hpslurm.sources.host import Host
-from hpslurm.text import clean
-from hpslurm.values import replace
 
 OK, DRAIN = "ok", "drain"
 
@@ -218,7 +218,7 @@ def grown(policy: Policy, after: list[Result], results: str, run: Mapping[str, o
             yield Result(result, probe.UNKNOWN, why or f"the prolog's record has no {name}")
             continue
         try:
-            from hpslurm import replay
+            from hpslurm.core import replay
 
             module = import_module(f"hpslurm.node.{name}")
             old, new = replay.rebuild(module.Facts, before[name]), replay.rebuild(module.Facts, facts)
@@ -269,7 +269,8 @@ def _tell(writer: records.Writer | _NoWriter, node: str, env: Mapping[str, str],
     assert isinstance(writer, records.Writer)
     gid = env.get("SLURM_JOB_GID", "")
     try:
-        told.leave(writer.folder, node, env["SLURM_JOB_ID"], int(gid) if gid.isdigit() else -1, probe.unmuted(results))
+        number = int(gid) if gid.isdigit() else -1
+        notice.leave(writer.folder, node, env["SLURM_JOB_ID"], number, probe.unmuted(results))
     except OSError as error:
         say(f"no line for the job's output: {error.strerror}")
 

@@ -11,13 +11,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from hpslurm import __version__, hooks, records, render
-from hpslurm.finding import PRIORITIES, Finding
-from hpslurm.policy import Policy
-from hpslurm.probe import FAIL, PASS, SKIP, UNKNOWN
-from hpslurm.records import Record
-from hpslurm.text import clean
-from hpslurm.values import dataclass, field, replace
+from hpslurm import __version__, hooks
+from hpslurm.core import records
+from hpslurm.core.finding import PRIORITIES, Finding
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import FAIL, PASS, SKIP, UNKNOWN
+from hpslurm.core.records import Record
+from hpslurm.core.text import clean
+from hpslurm.core.values import dataclass, field, replace
+from hpslurm.show import render
 
 COMPLETE, CUT_OFF, BEFORE_BOOT, UNREADABLE, MISSING = "complete", "cut_off", "before_boot", "unreadable", "missing"
 STATES = (COMPLETE, CUT_OFF, BEFORE_BOOT, UNREADABLE, MISSING)

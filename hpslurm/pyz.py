@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent
-FOLDERS = (".", "node", "job", "sources")
+FOLDERS = (".", "core", "show", "node", "job", "sources")
 LEFT_OUT = ("pyz.py",)
 NAME = "hpslurm-check.pyz"
 MAIN = "import sys\n\nfrom hpslurm.bare import main\n\nsys.exit(main(sys.argv[1:]))\n"
@@ -25,7 +25,7 @@ MAIN = "import sys\n\nfrom hpslurm.bare import main\n\nsys.exit(main(sys.argv[1:
 
 def contents() -> Iterator[tuple[str, bytes]]:
     """Every file of the archive, by name."""
-    from hpslurm import toml
+    from hpslurm.core import toml
 
     yield "__main__.py", MAIN.encode()
     for folder in FOLDERS:

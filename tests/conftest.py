@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpslurm.policy import Policy
+from hpslurm.core.policy import Policy
 from hpslurm.sources.host import Host
 from tests.lab.fixtures import lab, make_lab, pytest_collection_modifyitems, pytest_terminal_summary
 

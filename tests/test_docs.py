@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from docs import catalogue, man
-from hpslurm import references
 from hpslurm.cli import COMMANDS
-from hpslurm.policy import Mute, Policy
-from hpslurm.values import fields
+from hpslurm.core import references
+from hpslurm.core.policy import Mute, Policy
+from hpslurm.core.rules import rules
+from hpslurm.core.values import fields
 
 TOP = Path(__file__).parents[1]
 PAGES = sorted([*TOP.glob("*.md"), *TOP.glob("docs/*.md"), *TOP.glob("references/*.md")])
@@ -35,14 +36,13 @@ def test_the_catalogue_of_rules_is_current():
 
 
 def test_the_catalogue_has_every_finding_that_the_guide_names():
-    known = {rule.id for part in catalogue.PARTS for rule in catalogue.rules(part)} | set(catalogue.causes())
+    known = set(rules()) | set(catalogue.causes())
     named = {one for section in references.sections() for one in section.findings if not one.endswith("*")}
     assert set() == named - known
 
 
 def test_the_guide_explains_every_rule_of_the_catalogue_where_the_rule_points_to():
-    rules = [rule for part in catalogue.PARTS for rule in catalogue.rules(part)]
-    places = {rule.id: (references.of_finding(rule.id), rule.reference) for rule in rules}
+    places = {rule.id: (references.of_finding(rule.id), rule.reference) for rule in rules().values()}
     assert {} == {one: where for one, (here, where) in places.items() if here is None or here.name != where}
 
 

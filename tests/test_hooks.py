@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from hpslurm import hooks, toml
+from hpslurm import hooks
+from hpslurm.core import toml
 from hpslurm.node import instance
 from tests.lab import machine as saved
 

@@ -17,11 +17,9 @@ files beside the tree (a line that begins with # is a comment):
 from __future__ import annotations
 
 import ast
-import importlib
 import inspect
 import json
 import os
-import pkgutil
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,12 +27,12 @@ from types import ModuleType
 
 import pytest
 
-import hpslurm.job
-import hpslurm.node
-from hpslurm import references
-from hpslurm.finding import Rule
-from hpslurm.policy import Policy
-from hpslurm.probe import UNKNOWN, Result, run_all
+from hpslurm.core import references
+from hpslurm.core.finding import Rule
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import UNKNOWN, Result, run_all
+from hpslurm.core.rules import modules as every_module
+from hpslurm.core.rules import rules
 from hpslurm.sources.host import Host
 
 HOSTS = Path(__file__).parent / "hosts"
@@ -43,12 +41,7 @@ ABOUT = ("expected.txt", "unknown.txt", "base", "gone", "step", "policy", "gpus"
 
 
 def modules() -> list[ModuleType]:
-    """Everything in node/ and job/, in the order of its name."""
-    return [
-        importlib.import_module(found.name)
-        for package in (hpslurm.node, hpslurm.job)
-        for found in pkgutil.iter_modules(package.__path__, package.__name__ + ".")
-    ]
+    return every_module(("node", "job"))
 
 
 def probes() -> list[tuple[str, ModuleType]]:
@@ -232,9 +225,7 @@ def test_every_rule_fires_on_one_machine_and_is_silent_on_another(rule: str) -> 
 
 
 def test_no_case_expects_an_id_that_no_rule_has() -> None:
-    known = {value.id for module in modules() for value in vars(module).values() if isinstance(value, Rule)}
-    tables = {rule.id for module in modules() if hasattr(module, "table_rules") for rule in module.table_rules()}
-    assert [] == sorted({id for case in CASES for id in lines(HOSTS / case / "expected.txt")} - known - tables)
+    assert [] == sorted({id for case in CASES for id in lines(HOSTS / case / "expected.txt")} - set(rules(modules())))
 
 
 def test_every_saved_machine_says_what_is_expected() -> None:
@@ -248,8 +239,6 @@ def test_files_of_a_base_lie_below_those_of_the_case(tmp_path: Path) -> None:
 
 
 def test_every_rule_stands_in_the_section_that_it_points_to() -> None:
-    rules = [value for module in modules() for value in vars(module).values() if isinstance(value, Rule)]
-    rules += [rule for module in modules() if hasattr(module, "table_rules") for rule in module.table_rules()]
     sections = list(references.sections())
     named = {one: section.name for section in sections for one in section.findings}
     families = {one[:-1]: section for one, section in named.items() if one.endswith("*")}
@@ -258,7 +247,7 @@ def test_every_rule_stands_in_the_section_that_it_points_to() -> None:
         family = next((section for start, section in families.items() if rule.id.startswith(start)), "nowhere")
         return named.get(rule.id, family)
 
-    assert {} == {rule.id: rule.reference for rule in rules if section_of(rule) != rule.reference}
+    assert {} == {rule.id: rule.reference for rule in rules(modules()).values() if section_of(rule) != rule.reference}
 
 
 def test_a_family_of_findings_leads_to_its_section_and_a_member_named_elsewhere_does_not() -> None:

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from hpslurm import metrics, records
-from hpslurm.finding import P0, P1, Finding, Rule
+from hpslurm import metrics
+from hpslurm.core import records
+from hpslurm.core.finding import P0, P1, Finding, Rule
+from hpslurm.core.policy import Mute, Policy
+from hpslurm.core.probe import FAIL, PASS, UNKNOWN, Result
+from hpslurm.core.records import Record
 from hpslurm.metrics import BEFORE_BOOT, COMPLETE, CUT_OFF, MISSING, RUNNING, UNREADABLE, Seen
-from hpslurm.policy import Mute, Policy
-from hpslurm.probe import FAIL, PASS, UNKNOWN, Result
-from hpslurm.records import Record
 
 NOW = 1_800_000_000.0
 EFA = Rule("efa-missing", P0, "EFA devices missing", "debugging-guide.md § 6", cause="efa_not_used")

@@ -19,12 +19,13 @@ from types import ModuleType
 import pytest
 
 import hpslurm
-from hpslurm import hooks, references
+from hpslurm import hooks
 from hpslurm.cli import COMMANDS
-from hpslurm.cluster import events
-from hpslurm.finding import STEPS, Rule
-from hpslurm.policy import Policy
-from hpslurm.probe import PASS, SKIP, UNKNOWN, Result, run_all
+from hpslurm.core import references
+from hpslurm.core.finding import STEPS
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import PASS, SKIP, UNKNOWN, Result, run_all
+from hpslurm.core.rules import rules
 from hpslurm.scan import advice
 from hpslurm.sources import host as door
 from hpslurm.sources.aws import OPERATIONS
@@ -79,7 +80,7 @@ class TestReadOnly:
 
     def test_nothing_is_signalled_but_our_own_children(self) -> None:
         kills = {file for file, tree in sources() if {"os.kill", "os.killpg"} & set(calls(tree))}
-        assert {"records.py", "sources/host.py", "sources/launch.py", "sources/userfile.py"} >= kills
+        assert {"core/records.py", "sources/host.py", "sources/launch.py", "sources/userfile.py"} >= kills
 
     def test_what_may_be_run_on_a_machine_only_looks(self) -> None:
         words = {
@@ -199,7 +200,7 @@ class TestNeverInTheWay:
 
     def test_configuration_is_never_gateable(self) -> None:
         wrong = re.compile(r"memlock|shm|stack|nccl-|env|mtu|firewall|logind|clock|disk|name|hugepages|plugin|version")
-        assert [] == [rule.id for rule in all_rules().values() if rule.gateable and wrong.match(rule.id)]
+        assert [] == [rule.id for rule in rules().values() if rule.gateable and wrong.match(rule.id)]
 
 
 def look(root: Path, **how: object) -> dict[str, Result]:
@@ -251,43 +252,27 @@ def modules() -> Iterator[ModuleType]:
             yield importlib.import_module(found.name)
 
 
-def all_rules() -> dict[str, Rule]:
-    """Every rule there is: declared beside its probe, or a row of a table."""
-    found: dict[str, Rule] = {}
-    for module in modules():
-        rules = [value for value in vars(module).values() if isinstance(value, Rule)]
-        if hasattr(module, "table_rules"):
-            rules += module.table_rules()
-        if module is events:
-            rules += [row.rule for row in events.table() if row.rule]
-        for rule in rules:
-            assert found.setdefault(rule.id, rule) == rule, f"two rules are called {rule.id}"
-    return found
-
-
 class TestExplained:
     def test_every_rule_has_a_section_that_names_it(self) -> None:
-        rules = all_rules()
-        assert len(rules) > 150
-        lost = {rule.id: rule.reference for rule in rules.values() if not (section := references.of_finding(rule.id))
+        every = rules()
+        assert len(every) > 150
+        lost = {rule.id: rule.reference for rule in every.values() if not (section := references.of_finding(rule.id))
                 or section.name != rule.reference}  # fmt: skip
         assert {} == lost
 
     def test_every_id_that_a_section_names_exists(self) -> None:
-        known = set(all_rules()) | set(advice.causes())
+        known = set(rules()) | set(advice.causes())
         named = {one for section in references.sections() for one in section.findings}
         families = {one for one in named if one.endswith("*")}
         assert set() == {one for one in named - families if one not in known and not known_row(one)}
         assert set() == {one for one in families if not any(rule.startswith(one[:-1]) for rule in known)}
 
     def test_ids_have_a_hyphen_and_causes_have_none(self) -> None:
-        assert [] == [one for one in all_rules() if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9.]+)+", one)]
+        assert [] == [one for one in rules() if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9.]+)+", one)]
         assert [] == [one for one in advice.causes() if "-" in one]
 
     def test_a_cause_that_a_rule_points_to_is_one_that_is_explained(self) -> None:
-        assert {} == {
-            one.id: one.cause for one in all_rules().values() if one.cause and one.cause not in advice.causes()
-        }
+        assert {} == {one.id: one.cause for one in rules().values() if one.cause and one.cause not in advice.causes()}
 
     @pytest.mark.parametrize("case", [case for case in CASES if case != "p5-healthy"])
     def test_every_finding_shows_what_was_seen_and_what_to_do(self, case: str, tmp_path: Path) -> None:

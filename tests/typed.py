@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hpslurm import suggest, toml
 from hpslurm.cluster.gather import COLLECT
-from hpslurm.values import dataclass
+from hpslurm.core import suggest, toml
+from hpslurm.core.values import dataclass
 
 ROOT = Path(__file__).parents[1]
 GUIDE = ("debugging-guide.md", "operations.md", "performance-testing.md")

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from hpslurm import render
+from hpslurm.show import render
 
 # name -> module:function, and the line that --help shows. Looking must not import boto3.
 COMMANDS: dict[str, tuple[str, str]] = {

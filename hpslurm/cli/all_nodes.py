@@ -12,14 +12,15 @@ from collections.abc import Iterable, Mapping
 
 import click
 
-from hpslurm import records, render
+from hpslurm.core import records
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import FAIL, PASS, UNKNOWN, Result
+from hpslurm.core.records import Record
+from hpslurm.core.text import clean
+from hpslurm.core.values import replace
 from hpslurm.job import consensus
-from hpslurm.policy import Policy
-from hpslurm.probe import FAIL, PASS, UNKNOWN, Result
-from hpslurm.records import Record
+from hpslurm.show import render
 from hpslurm.sources import launch
-from hpslurm.text import clean
-from hpslurm.values import replace
 
 SECONDS = 90.0  # for the whole step: start, look, and the slowest node
 PROGRAM = "hpslurm-check"

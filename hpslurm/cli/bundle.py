@@ -15,15 +15,18 @@ from typing import Any
 
 import click
 
-from hpslurm import __version__, archive, policy, records, render
-from hpslurm.archive import Part
-from hpslurm.cli import bundle_parts
-from hpslurm.cli.bundle_parts import Asked, Bundle
+from hpslurm import __version__
+from hpslurm.bundle import archive
+from hpslurm.bundle import parts as bundle_parts
+from hpslurm.bundle.archive import Part
+from hpslurm.bundle.parts import Asked, Bundle
 from hpslurm.cli.diagnose import Duration
-from hpslurm.cli.progress import Progress
-from hpslurm.cluster import aws_half
+from hpslurm.cluster.aws import checks
+from hpslurm.core import policy, records
+from hpslurm.core.text import clean, whole
+from hpslurm.show import render
+from hpslurm.show.progress import Progress
 from hpslurm.sources.slurm import JOB_ID
-from hpslurm.text import clean, whole
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 LEAST, MOST = 1 << 20, 1 << 30  # bytes; everything is in memory once
@@ -141,7 +144,7 @@ def command(
         raise click.UsageError(f"--output {clean(output, 200)} does not end in {ENDS}")
     if output and not dry_run:
         _refuse(output, force)
-    options = aws_half.Options(cluster, region, profile)
+    options = checks.Options(cluster, region, profile)
     asked = Asked(
         job, options, since, until, logs, results, reports, policy_path, not no_aws, not no_slurm, root, limit
     )

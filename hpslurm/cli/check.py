@@ -11,11 +11,12 @@ import sys
 
 import click
 
-from hpslurm import cli, hooks, policy, records
-from hpslurm.finding import PRIORITIES
-from hpslurm.probe import worst
+from hpslurm import cli, hooks
+from hpslurm.core import policy, records
+from hpslurm.core.finding import PRIORITIES
+from hpslurm.core.probe import worst
+from hpslurm.core.text import clean
 from hpslurm.sources.host import Host
-from hpslurm.text import clean
 
 SECONDS = 20.0  # for all programs together
 
@@ -80,7 +81,7 @@ def command(
         for line in records.lines(rules, os.environ, "check", results):
             print(records.encode(line))
     else:
-        from hpslurm import render
+        from hpslurm.show import render
 
         for problem in rules.problems:
             click.echo(f"{render.label('WARN')} {problem}", err=True)

@@ -14,19 +14,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpslurm import policy, records
-from hpslurm.cluster import aws_half, gather, guard, ssm
+from hpslurm.cluster import gather, guard
+from hpslurm.cluster.aws import checks, ssm
 from hpslurm.cluster.join import Members
-from hpslurm.finding import PRIORITIES
-from hpslurm.policy import Policy
-from hpslurm.probe import PASS, SKIP, Result
+from hpslurm.core import policy, records
+from hpslurm.core.finding import PRIORITIES
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import PASS, SKIP, Result
+from hpslurm.core.text import clean
 from hpslurm.sources import sessions
 from hpslurm.sources.host import Host
 from hpslurm.sources.hyperpod import RESOURCES, Layout
-from hpslurm.text import clean
 
 if TYPE_CHECKING:
-    from hpslurm.cluster.view import View
+    from hpslurm.cluster.aws.view import View
 
 SAID = ("node_records", "pyslurm")  # what is worth a line although nothing is wrong
 SECONDS = 45.0  # for all programs together; each waits about 10 s for a controller that is down
@@ -131,7 +132,7 @@ def command(
     rules = policy.load(policy_path)
     host = Host(root, seconds=SECONDS)
     chosen = _chooser(only)
-    options = aws_half.Options(cluster, region, profile, since)
+    options = checks.Options(cluster, region, profile, since)
     ask = None if no_aws or not means_aws(options, host) else partial(_ask_aws, options)
     if probe and ask is None:
         raise click.UsageError("--probe ssm needs AWS: pass --cluster and --region, and not --no-aws")
@@ -139,7 +140,7 @@ def command(
     try:
         places = [*folders(rules, root), *reports]
         half = gather.look(host, rules, places, chosen, ask_slurm=not no_slurm, ask_aws=ask, ask_nodes=nodes)
-    except aws_half.NoCluster as error:
+    except checks.NoCluster as error:
         raise click.ClickException(str(error)) from None
     finally:
         host.end_all()
@@ -168,7 +169,7 @@ def command(
 
 def _nothing(half: gather.Half, no_slurm: bool, no_aws: bool, places: Sequence[str]) -> list[str]:
     """Why there is nothing to judge: what was not asked, and where no record is."""
-    from hpslurm import render
+    from hpslurm.show import render
 
     asked = "Slurm nor AWS" if half.view else "Slurm"
     left_out = [word for word, yes in (("--no-slurm", no_slurm), ("--no-aws", no_aws)) if yes]
@@ -178,18 +179,18 @@ def _nothing(half: gather.Half, no_slurm: bool, no_aws: bool, places: Sequence[s
     return render.fitted(line)
 
 
-def means_aws(options: aws_half.Options, host: Host) -> bool:
+def means_aws(options: checks.Options, host: Host) -> bool:
     """Whether there is any sign that this is about HyperPod: a name, the environment, or HyperPod's own file."""
     named = options.cluster or options.region or options.profile or any(os.environ.get(name) for name in AWS_ENV)
     return bool(named) or host.exists(RESOURCES)
 
 
-def _ask_aws(options: aws_half.Options, layout: Layout) -> View:
-    return aws_half.collect(options, layout)
+def _ask_aws(options: checks.Options, layout: Layout) -> View:
+    return checks.collect(options, layout)
 
 
 def _ask_nodes(
-    options: aws_half.Options, rules: Policy, sample: int, named: bool, root: str, members: Members, view: View
+    options: checks.Options, rules: Policy, sample: int, named: bool, root: str, members: Members, view: View
 ) -> tuple[Members, list[Result]]:
     from hpslurm.sources.aws import Aws
 
@@ -232,10 +233,11 @@ def _refuse_unknown(only: Sequence[str], half: gather.Half, no_slurm: bool) -> N
 
 
 def _write_page(path: str, results: Sequence[Result], members: Members) -> None:
-    from hpslurm import html, whole_file
+    from hpslurm.core import whole_file
+    from hpslurm.show import page
 
     try:
-        whole_file.write(path, html.page(results, members, heads(results, members)).encode())
+        whole_file.write(path, page.page(results, members, heads(results, members)).encode())
     except OSError as error:
         raise click.ClickException(f"could not write {path}: {error.strerror}") from None
 
@@ -268,7 +270,7 @@ STILL_FAILING = (
 
 def text(results: Sequence[Result], members: Members) -> list[str]:
     """The report as people see it."""
-    from hpslurm import render
+    from hpslurm.show import render
 
     lines = [line for head in heads(results, members) for line in render.fitted(head)]
     folded = render.fold(finding for result in results for finding in result.findings)
@@ -286,6 +288,6 @@ def text(results: Sequence[Result], members: Members) -> list[str]:
 
 
 def _failed(results: Sequence[Result], fail_on: str, strict: bool) -> bool:
-    from hpslurm.probe import worst
+    from hpslurm.core.probe import worst
 
     return worst(list(results), fail_on, strict)

@@ -9,11 +9,12 @@ from types import SimpleNamespace
 import click
 
 from hpslurm import hooks as node_hooks
-from hpslurm import policy, probe, records, render
-from hpslurm.cluster import doctor_scripts, doctor_site, doctor_software, hooks
-from hpslurm.finding import PRIORITIES
-from hpslurm.policy import Policy
-from hpslurm.probe import PASS, SKIP, Result, worst
+from hpslurm.core import policy, probe, records
+from hpslurm.core.finding import PRIORITIES
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import PASS, SKIP, Result, worst
+from hpslurm.setup import doctor_scripts, doctor_site, doctor_software, hook_lines
+from hpslurm.show import render
 from hpslurm.sources.host import Host
 
 SECONDS = 20.0  # for all programs together
@@ -63,7 +64,7 @@ def look(host: Host, rules: Policy) -> Iterator[Result]:
     found = records.node_records(rules.results_shared or rules.results)[0]
     ran = frozenset(record.hook for record in found)
     parts = {
-        "hook_lines": SimpleNamespace(collect=lambda door: hooks.collect(door, ran), judge=hooks.judge),
+        "hook_lines": SimpleNamespace(collect=lambda door: hook_lines.collect(door, ran), judge=hook_lines.judge),
         "hook_scripts": doctor_scripts,
         "site": SimpleNamespace(collect=lambda _: doctor_site.collect(rules), judge=doctor_site.judge),
         "software": doctor_software,

@@ -10,8 +10,9 @@ from typing import ClassVar
 
 import click
 
-from hpslurm import explain, records
-from hpslurm.render import may_colour, terminal_width
+from hpslurm.core import records
+from hpslurm.show import explain
+from hpslurm.show.render import may_colour, terminal_width
 
 
 @click.command(

@@ -6,10 +6,10 @@ import time
 
 import click
 
-from hpslurm import records
+from hpslurm.core import records
+from hpslurm.core.text import clean
+from hpslurm.core.values import asdict
 from hpslurm.job import gpu_history
-from hpslurm.text import clean
-from hpslurm.values import asdict
 
 
 def show(uuid: str, folders: list[str], as_json: bool) -> None:

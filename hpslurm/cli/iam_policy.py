@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from hpslurm import render
+from hpslurm.core.text import clean
+from hpslurm.show import render
 from hpslurm.sources.aws import OPERATIONS, SESSION_OPERATIONS, Operation
-from hpslurm.text import clean
 
 Checked = Callable[[click.Context, click.Parameter, str], str]
 

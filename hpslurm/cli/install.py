@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from hpslurm import records
-from hpslurm.cluster import install
-from hpslurm.probe import Unknown
+from hpslurm.core import records
+from hpslurm.core.probe import Unknown
+from hpslurm.setup import install
 from hpslurm.sources import slurm
 from hpslurm.sources.host import Host
 

@@ -10,9 +10,11 @@ from typing import Any
 
 import click
 
-from hpslurm import hooks, metrics, policy, records, render, whole_file
+from hpslurm import hooks, metrics
+from hpslurm.core import policy, records, whole_file
+from hpslurm.core.text import clean
 from hpslurm.metrics import Family
-from hpslurm.text import clean
+from hpslurm.show import render
 
 NEEDED = "prometheus-client>=0.17"
 

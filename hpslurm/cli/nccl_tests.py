@@ -14,23 +14,25 @@ from typing import Any
 
 import click
 
-from hpslurm import bandwidth_view as view
-from hpslurm import policy as policies
-from hpslurm import records, render, whole_file
-from hpslurm.cli.progress import Progress
-from hpslurm.finding import P0, Finding
-from hpslurm.job import bandwidth, baseline, localise, localise_report, nccl_rails
-from hpslurm.job import nccl_tests_output as reading
-from hpslurm.job import nccl_tests_steps as steps
-from hpslurm.job.bandwidth import Facts, Verdict
-from hpslurm.job.localise import Result, Run, State
+from hpslurm.core import policy as policies
+from hpslurm.core import records, whole_file
+from hpslurm.core.finding import P0, Finding
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Unknown
+from hpslurm.core.text import clean
+from hpslurm.core.values import replace
+from hpslurm.nccl_tests import baseline, report, steps, view
+from hpslurm.nccl_tests import judge as bandwidth
+from hpslurm.nccl_tests import search as localise
+from hpslurm.nccl_tests.judge import Facts, Verdict
+from hpslurm.nccl_tests.search import Result, Run, State
 from hpslurm.node import instance
-from hpslurm.policy import Policy
-from hpslurm.probe import Unknown
+from hpslurm.scan import nccl_rails
+from hpslurm.scan import nccl_tests as reading
+from hpslurm.show import render
+from hpslurm.show.progress import Progress
 from hpslurm.sources import launch
 from hpslurm.sources.host import Host
-from hpslurm.text import clean
-from hpslurm.values import replace
 
 LARGEST = 256 << 20  # bytes of one file
 PRODUCT = "/sys/devices/virtual/dmi/id/product_name"
@@ -337,7 +339,7 @@ class Search:
 
     def resume(self, path: str) -> None:
         try:
-            self.state, self.done = localise_report.resumed(read_file(path), path)
+            self.state, self.done = report.resumed(read_file(path), path)
         except ValueError as error:
             raise fail(str(error)) from None
         self.path = path
@@ -354,7 +356,7 @@ class Search:
 
     def begin(self) -> None:
         if not os.path.exists(self.path):
-            self.write(localise_report.head_line(self.state, self.how.program))
+            self.write(report.head_line(self.state, self.how.program))
 
     def rounds(self) -> Iterator[str]:
         """Run all rounds; yields a line about each one that is over."""
@@ -365,7 +367,7 @@ class Search:
             self.done = ()
             for result in self._round([run for run in runs if run not in have], number):
                 have[result.run] = result
-                self.write(localise_report.result_line(result, number))
+                self.write(report.result_line(result, number))
             results = [have[run] for run in runs]
             self.state = localise.observe(self.state, results)
             if number == 0 and all(one.status == localise.FAILED for one in results):
@@ -632,7 +634,7 @@ def find_slow(
         click.echo(line, err=chosen["as_json"])
     verdict = localise.verdict(search.state)
     known = name if os.path.basename(how.program) == steps.PROGRAM else ""  # figures exist for all_reduce only
-    found = localise_report.findings(verdict, policy, known, how.gpus, search.size, nics_of_rails(verdict, folder))
+    found = report.findings(verdict, policy, known, how.gpus, search.size, nics_of_rails(verdict, folder))
     lines = search_lines(search, verdict, found)
     if chosen["as_json"]:
         lines = [records.encode(records.finding_line(finding)) for finding in found]
@@ -640,7 +642,7 @@ def find_slow(
     click.echo("\n".join(lines))
     if chosen["html_path"]:
         write_html(chosen["html_path"], view.search_page(search.state, verdict, name, found))
-    return localise_report.exit_code(verdict, found, policy)
+    return report.exit_code(verdict, found, policy)
 
 
 def plan_lines(search: Search) -> Iterator[str]:

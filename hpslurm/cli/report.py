@@ -10,18 +10,19 @@ from typing import Any
 
 import click
 
-from hpslurm import policy, records, render
 from hpslurm.cli import scan
-from hpslurm.finding import PRIORITIES, Finding
+from hpslurm.core import policy, records
+from hpslurm.core.finding import PRIORITIES, Finding
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import FAIL, PASS, UNKNOWN, Result, reason, worst
+from hpslurm.core.text import clean
+from hpslurm.core.values import dataclass
 from hpslurm.job import cause, report
-from hpslurm.policy import Policy
-from hpslurm.probe import FAIL, PASS, UNKNOWN, Result, reason, worst
 from hpslurm.scan import lines as scan_lines
+from hpslurm.show import render
 from hpslurm.sources import slurm
 from hpslurm.sources.host import Host
 from hpslurm.sources.slurm import SlurmJob
-from hpslurm.text import clean
-from hpslurm.values import dataclass
 
 SECONDS = 25.0  # for Slurm's programs together
 ACTIVE = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "RESIZING", "STAGE_OUT")

@@ -11,12 +11,13 @@ from collections.abc import Iterable
 
 import click
 
-from hpslurm import policy, records, render
-from hpslurm.finding import NOISE, P0, P1, PRIORITIES, Culprit, Diagnosis, Event
+from hpslurm.core import policy, records
+from hpslurm.core.finding import NOISE, P0, P1, PRIORITIES, Culprit, Diagnosis, Event
+from hpslurm.core.text import clean
 from hpslurm.scan import lines
 from hpslurm.scan.collect import Collector, expand
 from hpslurm.scan.reason import HEALTHY, UNDETERMINED, reason
-from hpslurm.text import clean
+from hpslurm.show import render
 
 DEGRADED = ("slow_bandwidth", "straggler", "gdr_missing", "efa_not_used", "job_cancelled")  # P1; other faults are P0
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import click
 
 from hpslurm import __version__
-from hpslurm.cluster.doctor_software import version_of
+from hpslurm.core.probe import Unknown
+from hpslurm.core.text import clean
 from hpslurm.node import versions
-from hpslurm.probe import Unknown
+from hpslurm.setup.doctor_software import version_of
 from hpslurm.sources import slurm
 from hpslurm.sources.host import Host
-from hpslurm.text import clean
 
 SECONDS = 5.0  # for Slurm's programs
 

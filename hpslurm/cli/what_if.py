@@ -9,11 +9,13 @@ from collections.abc import Iterable
 
 import click
 
-from hpslurm import gates, records, render, replay
-from hpslurm import policy as policies
-from hpslurm.records import Record
-from hpslurm.replay import Change
-from hpslurm.text import clean
+from hpslurm.core import policy as policies
+from hpslurm.core import records, replay
+from hpslurm.core.records import Record
+from hpslurm.core.replay import Change
+from hpslurm.core.text import clean
+from hpslurm.setup import gates
+from hpslurm.show import render
 
 TITLES = {
     "gated": "would have been drained",
@@ -100,7 +102,7 @@ def _warn(tag: str, words: str) -> None:
 
 
 def vars_of(change: Change) -> dict[str, object]:
-    from hpslurm.values import asdict
+    from hpslurm.core.values import asdict
 
     plain: dict[str, object] = asdict(change)
     return plain

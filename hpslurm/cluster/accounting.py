@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpslurm.finding import LOOK, P1, Evidence, Finding, Rule, Suggestion
-from hpslurm.policy import Policy
-from hpslurm.probe import Skip
+from hpslurm.core.finding import LOOK, P1, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Skip
+from hpslurm.core.values import dataclass
 from hpslurm.sources import slurm
 from hpslurm.sources.host import Host, error_of
-from hpslurm.values import dataclass
 
 UNREACHABLE = Rule("slurmdbd-unreachable", P1, "The accounting does not answer", "operations.md § 7")
 SLURMDBD = "accounting_storage/slurmdbd"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from functools import cache
-from typing import Any
 
-from hpslurm.values import dataclass
+from hpslurm.core import toml
+from hpslurm.core.values import dataclass
 
 
 @dataclass(frozen=True)
@@ -22,21 +20,9 @@ class Cause:
     example: str
 
 
-def rows(table: str, name: str = "row") -> list[dict[str, Any]]:
-    """The rows of one of our tables."""
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    path = os.path.join(os.path.dirname(os.path.dirname(__file__)), "tables", f"{table}.toml")
-    with open(path, "rb") as file:
-        found: list[dict[str, Any]] = tomllib.load(file)[name]
-    return found
-
-
 @cache
 def table() -> tuple[Cause, ...]:
-    return tuple(Cause(**row) for row in rows("failures"))
+    return tuple(Cause(**row) for row in toml.table("failures"))
 
 
 def cause_of(text: str) -> Cause | None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpslurm.finding import LOOK, P0, P1, Evidence, Finding, Rule, Suggestion
-from hpslurm.policy import Policy
-from hpslurm.probe import Unknown
+from hpslurm.core.finding import LOOK, P0, P1, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Unknown
+from hpslurm.core.values import dataclass
 from hpslurm.sources import slurm
 from hpslurm.sources.host import Host, error_of
 from hpslurm.sources.slurm import Controller
-from hpslurm.values import dataclass
 
 DOWN = Rule("slurmctld-down", P0, "No Slurm controller answers", "operations.md § 7")
 STANDBY = Rule("slurmctld-standby-down", P1, "A Slurm controller does not answer", "operations.md § 7")

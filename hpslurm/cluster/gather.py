@@ -9,29 +9,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hpslurm import probe, records
-from hpslurm.cluster import (
-    accounting,
-    aws_half,
-    controllers,
-    gpu_again,
-    hooks,
-    join,
-    matrix,
-    queue,
-    slurm_conf,
-    slurm_nodes,
-)
-from hpslurm.finding import LOOK, P2, Finding, Rule, Suggestion
-from hpslurm.policy import Policy
-from hpslurm.probe import FAIL, PASS, SKIP, UNKNOWN, Result, Skip
-from hpslurm.render import fold_nodes
+from hpslurm.cluster import accounting, controllers, gpu_again, join, matrix, queue, slurm_conf, slurm_nodes
+from hpslurm.cluster.aws import checks
+from hpslurm.core import probe, records
+from hpslurm.core.finding import LOOK, P2, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import FAIL, PASS, SKIP, UNKNOWN, Result, Skip
+from hpslurm.core.values import dataclass, replace
+from hpslurm.setup import hook_lines
+from hpslurm.show.render import fold_nodes
 from hpslurm.sources import hyperpod, slurm
 from hpslurm.sources.host import Host
-from hpslurm.values import dataclass, replace
 
 if TYPE_CHECKING:
-    from hpslurm.cluster.view import View
+    from hpslurm.cluster.aws.view import View
 
 T = TypeVar("T")
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
@@ -86,7 +77,7 @@ def look(
 
     nothing: tuple[slurm.Queued, ...] = ()
     layout = asked("hyperpod_files", lambda: hyperpod.layout(host), hyperpod.Layout())
-    cloud = aws_half.in_thread(partial(ask_aws, layout)) if ask_aws else None
+    cloud = checks.in_thread(partial(ask_aws, layout)) if ask_aws else None
     found = asked("slurm_nodes", lambda: slurm.nodes(host), None) if ask_slurm else None
     jobs = asked("jobs", lambda: slurm.queue(host), nothing) if found else nothing
     kept, troubles, ran = read_folders(folders)
@@ -141,16 +132,16 @@ def look(
     results += of_records(members, policy, troubles)
     if any(gpu_again.faulty(one) for one in members.members):
         results.append(judged("gpu_again", lambda: gpu_again.judge(members, partial(all_of, folders)), policy))
-    names = frozenset(one.name for one in nodes) or frozenset(one.subject for one in aws_half.instances(view))
+    names = frozenset(one.name for one in nodes) or frozenset(one.subject for one in checks.instances(view))
     names |= frozenset(ids.values())
-    readable = bool(found or kept or (view and aws_half.readable(view)))
+    readable = bool(found or kept or (view and checks.readable(view)))
     return Half(tuple(results), members, readable, names, view)
 
 
 def instance_ids(layout: hyperpod.Layout, view: View | None) -> dict[str, str]:
     """Node name to instance id. AWS knows better than files, which are old after a replacement."""
     ids = {one.name: one.instance_id for one in layout.machines}
-    ids.update((one.subject, one.id) for one in aws_half.instances(view))
+    ids.update((one.subject, one.id) for one in checks.instances(view))
     return ids
 
 
@@ -164,8 +155,8 @@ def by_name_or_id(only: Callable[[str], bool] | None, ids: Mapping[str, str]) ->
 
 def beside(results: list[Result], view: View, members: join.Members) -> list[Result]:
     """Slurm's findings, with HyperPod's word on the same node beside them."""
-    cluster = aws_half.cluster(view)
-    if cluster is None or not aws_half.complete(view):
+    cluster = checks.cluster(view)
+    if cluster is None or not checks.complete(view):
         return results
     return [
         replace(one, findings=matrix.beside(one.findings, members, cluster)) if one.probe == "slurm_nodes" else one
@@ -185,21 +176,21 @@ def of_aws(
     for node in nodes:
         for partition in node.partitions:
             partitions.setdefault(partition, []).append(node.name)
-    results = aws_half.judge(view, policy, {name: tuple(some) for name, some in partitions.items()})
+    results = checks.judge(view, policy, {name: tuple(some) for name, some in partitions.items()})
     if only is not None:
-        others = {one.subject for one in aws_half.instances(view) if not only(one.subject)}
+        others = {one.subject for one in checks.instances(view) if not only(one.subject)}
         results = [
             replace(one, findings=tuple(item for item in one.findings if item.subject not in others)) for one in results
         ]
-    cluster = aws_half.cluster(view)
-    if nodes and cluster and aws_half.complete(view):
+    cluster = checks.cluster(view)
+    if nodes and cluster and checks.complete(view):
         results.append(judged("slurm_and_hyperpod", lambda: matrix.judge(members, cluster, policy), policy))
     return results
 
 
 def _of_view(view: View | None, only: Callable[[str], bool] | None) -> Mapping[str, Any]:
-    cluster = aws_half.cluster(view)
-    instances = [one for one in aws_half.instances(view) if only is None or only(one.subject)]
+    cluster = checks.cluster(view)
+    instances = [one for one in checks.instances(view) if only is None or only(one.subject)]
     return {
         "instances": instances,
         "recovery": cluster.recovery if cluster else "",
@@ -208,7 +199,7 @@ def _of_view(view: View | None, only: Callable[[str], bool] | None) -> Mapping[s
 
 
 def _cluster_name(view: View | None) -> str:
-    cluster = aws_half.cluster(view)
+    cluster = checks.cluster(view)
     return cluster.name if cluster else ""
 
 
@@ -221,15 +212,15 @@ def _about(findings: Iterable[Finding], members: join.Members) -> tuple[Finding,
 class _Hooks:
     """The hooks check, with what the records know of them."""
 
-    __name__ = hooks.__name__
+    __name__ = hook_lines.__name__
 
     def __init__(self, ran: frozenset[str]) -> None:
         self.ran = ran
 
-    def collect(self, host: Host) -> hooks.Facts:
-        return hooks.collect(host, self.ran)
+    def collect(self, host: Host) -> hook_lines.Facts:
+        return hook_lines.collect(host, self.ran)
 
-    judge = staticmethod(hooks.judge)
+    judge = staticmethod(hook_lines.judge)
 
 
 def judged(name: str, judge: Callable[[], Iterable[Finding]], policy: Policy, facts: object = None) -> Result:

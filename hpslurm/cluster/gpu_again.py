@@ -10,11 +10,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 
-from hpslurm import suggest
 from hpslurm.cluster.join import Member, Members
-from hpslurm.finding import LOOK, P0, Evidence, Finding, Rule, Suggestion
+from hpslurm.core import suggest
+from hpslurm.core.finding import LOOK, P0, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.records import Record
 from hpslurm.job import gpu_history
-from hpslurm.records import Record
 
 AGAIN = Rule("gpu-fault-again", P0, "A GPU's fault came back after a reboot", "debugging-guide.md § 7")
 

@@ -11,15 +11,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 
-from hpslurm import suggest
 from hpslurm.cluster import matrix, reasons
 from hpslurm.cluster.join import CONTROLLER, LOGIN, Member, Members
 from hpslurm.cluster.slurm_nodes import NO_RECOVERY, is_out
-from hpslurm.finding import LOOK, P1, REBOOT, REPLACE, Evidence, Finding, Rule, Suggestion
-from hpslurm.policy import Policy
-from hpslurm.probe import Result
-from hpslurm.render import fold_nodes
-from hpslurm.values import replace
+from hpslurm.core import suggest
+from hpslurm.core.finding import LOOK, P1, REBOOT, REPLACE, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Result
+from hpslurm.core.values import replace
+from hpslurm.show.render import fold_nodes
 
 ONE_CAUSE = Rule("cluster-one-cause", P1, "So much is out that one cause is likely", "operations.md § 8")
 MOST_IDS = 25  # of one BatchReboot- or BatchReplaceClusterNodes call; the same for a reason string

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from hpslurm.records import Record
+from hpslurm.core.records import Record
+from hpslurm.core.values import dataclass
 from hpslurm.sources.slurm import Queued, SlurmNode
-from hpslurm.values import dataclass
 
 if TYPE_CHECKING:
-    from hpslurm.cluster.hyperpod import Instance
+    from hpslurm.cluster.aws.hyperpod import Instance
 
 CONTROLLER = "controller"
 LOGIN = "login"

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from hpslurm import suggest
 from hpslurm.cluster import reasons
-from hpslurm.cluster.hyperpod import STUCK_MINUTES, WORKING, Cluster, Instance, named, span
+from hpslurm.cluster.aws.hyperpod import STUCK_MINUTES, WORKING, Cluster, Instance, named, span
 from hpslurm.cluster.join import CONTROLLER, LOGIN, Member, Members
 from hpslurm.cluster.slurm_nodes import is_out
-from hpslurm.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
-from hpslurm.policy import Policy
+from hpslurm.core import suggest
+from hpslurm.core.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.values import dataclass, replace
 from hpslurm.sources.slurm import NOT_RESPONDING, SlurmNode
-from hpslurm.values import dataclass, replace
 
 SECTION = "operations.md § 6"
 WAIT = Rule("join-wait", P2, "Out because HyperPod is working on it", SECTION)

@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from hpslurm import suggest
 from hpslurm.cluster.join import Members
 from hpslurm.cluster.slurm_nodes import is_out
-from hpslurm.finding import CONFIGURE, LOOK, P1, Evidence, Finding, Rule, Suggestion
-from hpslurm.policy import Policy
-from hpslurm.render import fold_nodes
+from hpslurm.core import suggest
+from hpslurm.core.finding import CONFIGURE, LOOK, P1, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.text import clean
+from hpslurm.core.values import dataclass
+from hpslurm.show.render import fold_nodes
 from hpslurm.sources.slurm import Queued
-from hpslurm.text import clean
-from hpslurm.values import dataclass
 
 SICK = Rule("jobs-wait-for-sick-nodes", P1, "Jobs wait for nodes that are out", "operations.md § 7")
 HELD = Rule("jobs-held", P1, "Jobs held by Slurm after a failed start", "operations.md § 7")

@@ -8,19 +8,16 @@ a word: such a node waits for ever, so a near miss is a finding of its own.
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from difflib import SequenceMatcher
 from functools import cache
 from typing import Any
 
-from hpslurm import suggest
-from hpslurm.finding import DRAIN, LOOK, REBOOT, REPLACE, Rule, Suggestion
+from hpslurm.core import suggest, toml
+from hpslurm.core.finding import DRAIN, LOOK, REBOOT, REPLACE, Rule, Suggestion
+from hpslurm.core.values import dataclass
 from hpslurm.sources.slurm import folded
-from hpslurm.values import dataclass
 
-PATH = os.path.join(os.path.dirname(os.path.dirname(__file__)), "tables", "reasons.toml")
 CHAIN = " : "  # Slurm puts its own words behind a reason that is there already
 ALSO = ", "  # and joins several of one moment
 SLURM = "Slurm"
@@ -66,12 +63,7 @@ class Reading:
 
 @cache
 def table() -> tuple[Row, ...]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    with open(PATH, "rb") as file:
-        return tuple(_row(raw) for raw in tomllib.load(file)["row"])
+    return tuple(_row(raw) for raw in toml.table("reasons"))
 
 
 def _row(raw: dict[str, Any]) -> Row:

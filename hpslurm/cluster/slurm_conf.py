@@ -11,13 +11,13 @@ import re
 import shlex
 from collections.abc import Iterator
 
-from hpslurm.finding import CONFIGURE, LOOK, P1, Evidence, Finding, Rule, Suggestion
-from hpslurm.policy import Policy
-from hpslurm.probe import Skip, Unknown
-from hpslurm.render import fold_nodes
+from hpslurm.core.finding import CONFIGURE, LOOK, P1, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Skip, Unknown
+from hpslurm.core.values import dataclass
+from hpslurm.show.render import fold_nodes
 from hpslurm.sources import slurm
 from hpslurm.sources.host import Host
-from hpslurm.values import dataclass
 
 NEWER = Rule("slurm-conf-not-read", P1, "slurm.conf was edited, and slurmctld has not read it", "operations.md § 7")
 NODES = Rule("slurm-conf-nodes-differ", P1, "slurm.conf and slurmctld list different nodes", "operations.md § 7")

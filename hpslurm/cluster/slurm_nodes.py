@@ -11,13 +11,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from hpslurm import suggest
 from hpslurm.cluster import reasons
 from hpslurm.cluster.join import Member, Members
-from hpslurm.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
-from hpslurm.policy import Policy
+from hpslurm.core import suggest
+from hpslurm.core.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.text import clean
 from hpslurm.sources.slurm import NOT_RESPONDING, SlurmNode, folded
-from hpslurm.text import clean
 
 GUIDE = "debugging-guide.md § 8"
 DOWN = Rule("node-down", P1, "Node down", GUIDE)

@@ -9,15 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
-from hpslurm.finding import P2, ROOT, SYMPTOM, Diagnosis, Event, Finding
+from hpslurm.core.finding import P2, ROOT, SYMPTOM, Diagnosis, Event, Finding
+from hpslurm.core.records import Record
+from hpslurm.core.text import clean
+from hpslurm.core.values import dataclass, replace
 from hpslurm.job.report import BEFORE_THE_JOB
-from hpslurm.records import Record
 from hpslurm.scan import joblog, lines
 from hpslurm.scan.collect import Collector
 from hpslurm.scan.reason import reason
 from hpslurm.sources.slurm import SlurmJob
-from hpslurm.text import clean
-from hpslurm.values import dataclass, replace
 
 # What root reads of a user's file, with that user's rights, head and tail; the user itself reads all.
 MOST = 256 << 20  # bytes

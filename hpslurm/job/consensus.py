@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from hpslurm.finding import CONFIGURE, LOOK, P1, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.finding import CONFIGURE, LOOK, P1, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.probe import Result
+from hpslurm.core.text import clean
+from hpslurm.core.values import dataclass
 from hpslurm.node import versions
-from hpslurm.probe import Result
-from hpslurm.text import clean
-from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 10"
 VERSIONS = Rule("versions-differ", P1, "Nodes of one job have different versions", SECTION)

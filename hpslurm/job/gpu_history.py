@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from hpslurm.records import Record
-from hpslurm.values import dataclass
+from hpslurm.core.records import Record
+from hpslurm.core.values import dataclass
 
 UUID = re.compile(r"GPU-[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 DAY = 86400.0

@@ -13,12 +13,12 @@ import time
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
+from hpslurm.core.text import clean
+from hpslurm.core.values import dataclass, replace
 from hpslurm.scan import joblog, read
 from hpslurm.scan.collect import Collector
 from hpslurm.sources import userfile
 from hpslurm.sources.userfile import Taken
-from hpslurm.text import clean
-from hpslurm.values import dataclass, replace
 
 LARGEST = 64 << 20  # bytes of one log that are looked at, half of them from either end
 ALL = 256 << 20  # bytes of all logs together

@@ -13,14 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from hpslurm import toml
-from hpslurm.finding import CONFIGURE, LOOK, P2, Evidence, Finding, Rule, Suggestion
+from hpslurm.core import toml
+from hpslurm.core.finding import CONFIGURE, LOOK, P2, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Skip, Unknown
+from hpslurm.core.text import clean
+from hpslurm.core.values import dataclass, field
 from hpslurm.node import instance, versions
-from hpslurm.policy import Policy
-from hpslurm.probe import Skip, Unknown
 from hpslurm.sources.host import Host
-from hpslurm.text import clean
-from hpslurm.values import dataclass, field
 
 REFERENCE = "operations.md § 5"
 LEFTOVER = Rule("env-leftover", P2, "Debugging switches that should not stay", REFERENCE)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from hpslurm.finding import CONFIGURE, LOOK, P0, P2, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.finding import CONFIGURE, LOOK, P0, P2, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Skip, Unknown
+from hpslurm.core.text import whole
+from hpslurm.core.values import dataclass
 from hpslurm.node.names import NOT_FOUND
-from hpslurm.policy import Policy
-from hpslurm.probe import Skip, Unknown
 from hpslurm.sources.host import Host, error_of
-from hpslurm.text import whole
-from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 1"
 LOOPBACK = Rule("master-addr-loopback", P0, "MASTER_ADDR means each node itself", SECTION)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hpslurm.finding import Evidence, Finding
-from hpslurm.probe import PASS, UNKNOWN
-from hpslurm.records import Record
-from hpslurm.values import dataclass, replace
+from hpslurm.core.finding import Evidence, Finding
+from hpslurm.core.probe import PASS, UNKNOWN
+from hpslurm.core.records import Record
+from hpslurm.core.values import dataclass, replace
 
 BEFORE_THE_JOB = "seen by the prolog already, so it was there before the job"
 PROLOG, EPILOG = "prolog", "epilog"

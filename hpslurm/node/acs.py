@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpslurm.finding import CONFIGURE, LOOK, P1, Evidence, Finding, Rule, Suggestion
-from hpslurm.policy import Policy
-from hpslurm.probe import Skip, Unknown
+from hpslurm.core.finding import CONFIGURE, LOOK, P1, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Skip, Unknown
+from hpslurm.core.values import dataclass
 from hpslurm.sources.host import Host
-from hpslurm.values import dataclass
 
 ON = Rule("acs-on", P1, "PCIe bridges redirect traffic between devices", "debugging-guide.md § 14")
 DEVICES = "/sys/bus/pci/devices"

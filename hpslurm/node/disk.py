@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpslurm.finding import CONFIGURE, LOOK, P0, P1, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.finding import CONFIGURE, LOOK, P0, P1, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Unknown
+from hpslurm.core.values import dataclass
 from hpslurm.node import instance
-from hpslurm.policy import Policy
-from hpslurm.probe import Unknown
 from hpslurm.sources.host import Host
-from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 7"
 FULL = Rule("disk-full", P0, "Root volume full", SECTION)

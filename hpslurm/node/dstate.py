@@ -11,13 +11,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from hpslurm import suggest
-from hpslurm.finding import LOOK, P1, Evidence, Finding, Rule, Suggestion
-from hpslurm.policy import Policy
-from hpslurm.probe import Unknown
+from hpslurm.core import suggest
+from hpslurm.core.finding import LOOK, P1, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Unknown
+from hpslurm.core.text import clean
+from hpslurm.core.values import dataclass
 from hpslurm.sources.host import Host
-from hpslurm.text import clean
-from hpslurm.values import dataclass
 
 STUCK = Rule("dstate-stuck", P1, "Processes stuck in the kernel", "debugging-guide.md § 7")
 BETWEEN = 0.3  # seconds between the two looks

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpslurm import suggest
-from hpslurm.finding import CONFIGURE, P0, P1, P2, Evidence, Finding, Rule, Suggestion
+from hpslurm.core import suggest
+from hpslurm.core.finding import CONFIGURE, P0, P1, P2, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Unknown
+from hpslurm.core.values import dataclass
 from hpslurm.node import gpus
-from hpslurm.policy import Policy
-from hpslurm.probe import Unknown
 from hpslurm.sources import gpu
 from hpslurm.sources.host import Host
-from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 21"
 UNCORRECTED = Rule("ecc-uncorrected", P0, "Uncorrected GPU memory errors", SECTION, cause="gpu_ecc", gateable=True)

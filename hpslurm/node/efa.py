@@ -11,14 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from hpslurm import suggest
-from hpslurm.finding import CONFIGURE, LOOK, P0, Evidence, Finding, Rule, Suggestion
+from hpslurm.core import suggest
+from hpslurm.core.finding import CONFIGURE, LOOK, P0, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Skip, Unknown
+from hpslurm.core.text import clean
+from hpslurm.core.values import dataclass
 from hpslurm.node import instance
-from hpslurm.policy import Policy
-from hpslurm.probe import Skip, Unknown
 from hpslurm.sources.host import Host, error_of
-from hpslurm.text import clean
-from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 6"
 MISSING = Rule("efa-missing", P0, "EFA devices missing", SECTION, cause="efa_not_used", gateable=True)

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpslurm.finding import LOOK, P1, Evidence, Finding, Rule, Suggestion
-from hpslurm.job import counters
-from hpslurm.node import efa
-from hpslurm.policy import Policy
-from hpslurm.probe import Skip, Unknown
+from hpslurm.core.finding import LOOK, P1, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Skip, Unknown
+from hpslurm.core.values import dataclass
+from hpslurm.node import counters, efa
 from hpslurm.sources.host import Host
-from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 6"
 ERRORS = Rule("efa-errors", P1, "EFA devices counted errors during the job", SECTION)

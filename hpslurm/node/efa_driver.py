@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from hpslurm import suggest
-from hpslurm.finding import CONFIGURE, LOOK, P0, Evidence, Finding, Rule, Suggestion
+from hpslurm.core import suggest
+from hpslurm.core.finding import CONFIGURE, LOOK, P0, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Skip
+from hpslurm.core.values import dataclass
 from hpslurm.node import efa
-from hpslurm.policy import Policy
-from hpslurm.probe import Skip
 from hpslurm.sources.host import Host
-from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 6"
 UNBOUND = Rule("efa-driver-missing", P0, "EFA cards without a driver", SECTION, cause="efa_not_used")

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from hpslurm.finding import CONFIGURE, LOOK, P2, Evidence, Finding, Rule, Suggestion
-from hpslurm.policy import Policy
-from hpslurm.probe import Skip
+from hpslurm.core.finding import CONFIGURE, LOOK, P2, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Skip
+from hpslurm.core.text import clean
+from hpslurm.core.values import dataclass
 from hpslurm.sources.host import Host
-from hpslurm.text import clean
-from hpslurm.values import dataclass
 
 SLOW = Rule("cpu-governor", P2, "CPU governor is not performance", "debugging-guide.md § 7")
 FILES = "/sys/devices/system/cpu/cpufreq/policy*/scaling_governor"

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpslurm import suggest
-from hpslurm.finding import LOOK, P0, Evidence, Finding, Rule, Suggestion
+from hpslurm.core import suggest
+from hpslurm.core.finding import LOOK, P0, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Skip, Unknown
+from hpslurm.core.text import whole
+from hpslurm.core.values import dataclass
 from hpslurm.node import gpus, instance
-from hpslurm.policy import Policy
-from hpslurm.probe import Skip, Unknown
 from hpslurm.sources import gpu
 from hpslurm.sources.host import Host
-from hpslurm.text import whole
-from hpslurm.values import dataclass
 
 MISSING = Rule("gpu-missing", P0, "GPUs missing", "debugging-guide.md § 7", cause="gpu_fell_off_bus", gateable=True)
 TABLE, SLURM, BUS = "the instance table", "Slurm", "the PCI bus"

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from hpslurm import suggest
-from hpslurm.finding import P1, P2, Evidence, Finding, Rule, Suggestion
-from hpslurm.job import counters
-from hpslurm.node import gpus
+from hpslurm.core import suggest
+from hpslurm.core.finding import P1, P2, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Unknown
+from hpslurm.core.values import dataclass, field
+from hpslurm.node import counters, gpus
 from hpslurm.node.gpu_count import uptime
-from hpslurm.policy import Policy
-from hpslurm.probe import Unknown
 from hpslurm.sources import gpu
 from hpslurm.sources.host import Host
-from hpslurm.values import dataclass, field
 
 NVLINK = Rule("nvlink-errors", P1, "NVLink errors during the job", "debugging-guide.md § 19", cause="gpu_nvlink")
 CRC = Rule("nvlink-crc", P2, "NVLink transfers repeated during the job", "debugging-guide.md § 19")

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpslurm import suggest
-from hpslurm.finding import CONFIGURE, LOOK, P0, P1, Evidence, Finding, Rule, Suggestion
+from hpslurm.core import suggest
+from hpslurm.core.finding import CONFIGURE, LOOK, P0, P1, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Skip, Unknown
+from hpslurm.core.values import dataclass
 from hpslurm.node import gpus, instance
-from hpslurm.policy import Policy
-from hpslurm.probe import Skip, Unknown
 from hpslurm.sources import gpu
 from hpslurm.sources.host import STUCK, Host, Left
-from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 7"
 NO_DRIVER = Rule("gpu-driver-missing", P0, "GPU driver not loaded", SECTION, cause="driver_mismatch")

@@ -10,14 +10,14 @@ import re
 import time
 from collections.abc import Iterator
 
-from hpslurm.finding import P0, Evidence, Finding, Rule
+from hpslurm.core.finding import P0, Evidence, Finding, Rule
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Skip
+from hpslurm.core.text import clean
+from hpslurm.core.values import dataclass
 from hpslurm.node import gpus, xid_table
-from hpslurm.policy import Policy
-from hpslurm.probe import Skip
 from hpslurm.sources import gpu, kmsg
 from hpslurm.sources.host import Host
-from hpslurm.text import clean
-from hpslurm.values import dataclass
 
 # As in the table, which a healthy node does not read; a test compares.
 MARKS = (

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpslurm.finding import CONFIGURE, P1, P2, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.finding import CONFIGURE, P1, P2, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Unknown
+from hpslurm.core.values import dataclass
 from hpslurm.node import gpus
-from hpslurm.policy import Policy
-from hpslurm.probe import Unknown
 from hpslurm.sources import gpu
 from hpslurm.sources.host import Host
-from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 7"
 PERSISTENCE = Rule("gpu-persistence-off", P2, "Persistence mode off", SECTION)

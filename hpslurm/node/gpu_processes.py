@@ -10,15 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from hpslurm import suggest
-from hpslurm.finding import CONFIGURE, P1, Evidence, Finding, Rule, Suggestion
+from hpslurm.core import suggest
+from hpslurm.core.finding import CONFIGURE, P1, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Skip, Unknown
+from hpslurm.core.text import clean
+from hpslurm.core.values import dataclass
 from hpslurm.node import gpus
-from hpslurm.policy import Policy
-from hpslurm.probe import Skip, Unknown
 from hpslurm.sources import gpu
 from hpslurm.sources.host import STUCK, Host
-from hpslurm.text import clean
-from hpslurm.values import dataclass
 
 LEFT = Rule("gpu-leftover", P1, "Processes left on a GPU", "debugging-guide.md § 11", cause="gpu_oom", gateable=True)
 

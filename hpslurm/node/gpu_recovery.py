@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpslurm import suggest
-from hpslurm.finding import P0, P1, Evidence, Finding, Rule, Suggestion
+from hpslurm.core import suggest
+from hpslurm.core.finding import P0, P1, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Unknown
+from hpslurm.core.values import dataclass
 from hpslurm.node import gpus
-from hpslurm.policy import Policy
-from hpslurm.probe import Unknown
 from hpslurm.sources import gpu
 from hpslurm.sources.host import Host
-from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 7"
 WANTED = Rule("gpu-recovery-now", P0, "Driver asks for a recovery before the next job", SECTION, gateable=True)

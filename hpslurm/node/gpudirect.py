@@ -11,13 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from hpslurm.finding import CONFIGURE, LOOK, P0, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.finding import CONFIGURE, LOOK, P0, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Skip, Unknown
+from hpslurm.core.text import clean
+from hpslurm.core.values import dataclass
 from hpslurm.node import efa, instance
-from hpslurm.policy import Policy
-from hpslurm.probe import Skip, Unknown
 from hpslurm.sources.host import Host
-from hpslurm.text import clean
-from hpslurm.values import dataclass
 
 OFF = Rule("gpudirect-off", P0, "No way for EFA to reach GPU memory", "debugging-guide.md § 6")
 DRIVER = "/proc/driver/nvidia/version"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hpslurm import suggest
-from hpslurm.finding import LOOK, Suggestion
-from hpslurm.probe import Skip, Unknown
+from hpslurm.core import suggest
+from hpslurm.core.finding import LOOK, Suggestion
+from hpslurm.core.probe import Skip, Unknown
+from hpslurm.core.values import dataclass
 from hpslurm.sources import gpu
 from hpslurm.sources.gpu import Gpu, Snapshot
 from hpslurm.sources.host import Host
-from hpslurm.values import dataclass
 
 # What a table row suggests; the words are its own
 NO_ADVICE, FIX_APP, RERUN, WATCH = "none", "fix_app", "rerun", "watch"

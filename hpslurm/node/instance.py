@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from hpslurm import toml
-from hpslurm.probe import Unknown
+from hpslurm.core import toml
+from hpslurm.core.probe import Unknown
+from hpslurm.core.values import dataclass
 from hpslurm.sources.host import Host
-from hpslurm.values import dataclass
 
 DMI = "/sys/devices/virtual/dmi/id"
 RESOURCE_CONFIG = "/opt/ml/config/resource_config.json"

@@ -11,13 +11,13 @@ import re
 import time
 from collections.abc import Iterator
 
-from hpslurm import suggest
-from hpslurm.finding import LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
+from hpslurm.core import suggest
+from hpslurm.core.finding import LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.text import clean
+from hpslurm.core.values import dataclass
 from hpslurm.node.oom import read, since
-from hpslurm.policy import Policy
 from hpslurm.sources.host import Host
-from hpslurm.text import clean
-from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 7"
 HUNG = Rule("kernel-hung-task", P1, "Tasks hang in the kernel", SECTION)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpslurm.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
-from hpslurm.policy import Policy
-from hpslurm.probe import Skip, Unknown
+from hpslurm.core.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Skip, Unknown
+from hpslurm.core.text import clean
+from hpslurm.core.values import dataclass
 from hpslurm.sources.host import Host
-from hpslurm.text import clean
-from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 15"
 SET = Rule("logind-removeipc", P1, "logind removes shared memory at logout", SECTION)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpslurm.finding import CONFIGURE, LOOK, P2, Evidence, Finding, Rule, Suggestion
-from hpslurm.policy import Policy
-from hpslurm.probe import Skip
+from hpslurm.core.finding import CONFIGURE, LOOK, P2, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Skip
+from hpslurm.core.values import dataclass
 from hpslurm.sources.host import Host
-from hpslurm.values import dataclass
 
 SMALL = Rule("mtu-small", P2, "MTU small", "debugging-guide.md § 3")
 NET = "/sys/class/net"

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpslurm.finding import LOOK, P0, Evidence, Finding, Rule, Suggestion
-from hpslurm.policy import Policy
-from hpslurm.probe import Skip, Unknown
+from hpslurm.core.finding import LOOK, P0, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Skip, Unknown
+from hpslurm.core.values import dataclass
 from hpslurm.sources.host import Host
-from hpslurm.values import dataclass
 
 DOWN = Rule("munge-down", P0, "munge does not run", "debugging-guide.md § 8")
 SOCKET = "munge.socket.2"

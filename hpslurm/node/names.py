@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from hpslurm.finding import CONFIGURE, LOOK, P0, P1, Evidence, Finding, Rule, Suggestion
-from hpslurm.policy import Policy
-from hpslurm.probe import Unknown
+from hpslurm.core.finding import CONFIGURE, LOOK, P0, P1, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Unknown
+from hpslurm.core.text import clean
+from hpslurm.core.values import dataclass
 from hpslurm.sources.host import Host, error_of
-from hpslurm.text import clean
-from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 12"
 OWN = Rule("name-own-unknown", P1, "The node's own name has no address", SECTION)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpslurm import suggest
-from hpslurm.finding import P0, P1, Evidence, Finding, Rule
+from hpslurm.core import suggest
+from hpslurm.core.finding import P0, P1, Evidence, Finding, Rule
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Skip, Unknown
+from hpslurm.core.values import dataclass, field
 from hpslurm.node import gpus
-from hpslurm.policy import Policy
-from hpslurm.probe import Skip, Unknown
 from hpslurm.sources import gpu
 from hpslurm.sources.host import Host
-from hpslurm.values import dataclass, field
 
 SECTION = "debugging-guide.md § 19"
 DOWN = Rule("nvlink-down", P0, "NVLink down", SECTION, cause="gpu_nvlink", gateable=True)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from hpslurm.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Skip
+from hpslurm.core.values import dataclass
 from hpslurm.node import efa, versions
-from hpslurm.policy import Policy
-from hpslurm.probe import Skip
 from hpslurm.sources import elf
 from hpslurm.sources.host import Host
-from hpslurm.values import dataclass
 
 MISSING = Rule("plugin-missing", P1, "No aws-ofi-nccl plugin on this node", "debugging-guide.md § 13")
 BROKEN = Rule("plugin-broken", P1, "The plugin cannot be loaded", "debugging-guide.md § 13")

@@ -10,13 +10,13 @@ import re
 import time
 from collections.abc import Iterator
 
-from hpslurm.finding import CONFIGURE, LOOK, P1, Evidence, Finding, Rule, Suggestion
-from hpslurm.policy import Policy
-from hpslurm.probe import Unknown
+from hpslurm.core.finding import CONFIGURE, LOOK, P1, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Unknown
+from hpslurm.core.text import clean, whole
+from hpslurm.core.values import dataclass
 from hpslurm.sources import kmsg
 from hpslurm.sources.host import Host
-from hpslurm.text import clean, whole
-from hpslurm.values import dataclass
 
 KILLED = Rule("oom-kill", P1, "The kernel killed a process for memory", "debugging-guide.md § 4")
 RECENT = 86400.0  # seconds

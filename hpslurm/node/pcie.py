@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpslurm import suggest
-from hpslurm.finding import P0, P1, P2, Evidence, Finding, Rule
+from hpslurm.core import suggest
+from hpslurm.core.finding import P0, P1, P2, Evidence, Finding, Rule
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Unknown
+from hpslurm.core.values import dataclass
 from hpslurm.node import gpus
-from hpslurm.policy import Policy
-from hpslurm.probe import Unknown
 from hpslurm.sources import gpu
 from hpslurm.sources.host import Host
-from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 7"
 NARROW = Rule("pcie-width", P1, "PCIe link of a GPU narrow", SECTION, gateable=True)

@@ -12,11 +12,11 @@ import os
 import re
 from collections.abc import Iterator
 
-from hpslurm.finding import CONFIGURE, LOOK, P2, Evidence, Finding, Rule, Suggestion
-from hpslurm.policy import Policy
-from hpslurm.probe import Skip, Unknown
+from hpslurm.core.finding import CONFIGURE, LOOK, P2, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Skip, Unknown
+from hpslurm.core.values import dataclass
 from hpslurm.sources.host import Host
-from hpslurm.values import dataclass
 
 STALE = Rule("shm-stale", P2, "NCCL segments in /dev/shm that no process holds", "debugging-guide.md § 15")
 PRIVATE = Rule("shm-private", P2, "The job has a /dev/shm of its own", "debugging-guide.md § 15")

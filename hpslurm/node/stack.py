@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpslurm.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
-from hpslurm.policy import Policy
-from hpslurm.probe import Unknown
+from hpslurm.core.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Unknown
+from hpslurm.core.text import whole
+from hpslurm.core.values import dataclass
 from hpslurm.sources.host import Host
-from hpslurm.text import whole
-from hpslurm.values import dataclass
 
 SECTION = "debugging-guide.md § 17"
 SMALL = Rule("stack-small", P1, "Stack limit small", SECTION)

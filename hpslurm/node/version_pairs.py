@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from hpslurm import toml
-from hpslurm.finding import CONFIGURE, LOOK, Evidence, Finding, Rule, Suggestion
+from hpslurm.core import toml
+from hpslurm.core.finding import CONFIGURE, LOOK, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
 from hpslurm.node.versions import Facts, collect, within
-from hpslurm.policy import Policy
 
 __all__ = ["Facts", "applies", "collect", "judge", "rows", "table_rules"]
 

@@ -11,13 +11,13 @@ import os
 import re
 from collections.abc import Iterator
 
-from hpslurm.finding import Finding
+from hpslurm.core.finding import Finding
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Unknown
+from hpslurm.core.values import dataclass, fields
 from hpslurm.node import instance
-from hpslurm.policy import Policy
-from hpslurm.probe import Unknown
 from hpslurm.sources import elf
 from hpslurm.sources.host import Host
-from hpslurm.values import dataclass, fields
 
 INSTALLED = "/opt/amazon/efa_installed_packages"
 LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/local/lib", "/usr/lib")

@@ -12,18 +12,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from hpslurm.finding import P0, P1, Evidence, Finding, Rule
+from hpslurm.core.finding import P0, P1, Evidence, Finding, Rule
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Skip, Unknown
+from hpslurm.core.text import whole
+from hpslurm.core.values import dataclass, field, replace
 from hpslurm.node import gpu_driver, gpu_recovery, gpus, xid_decode, xid_table
 from hpslurm.node.gpu_processes import JOB_CGROUP
 from hpslurm.node.xid_decode import INFO, Verdict
 from hpslurm.node.xid_lines import MARKS, SXID, XID, Incident, Line, incidents, parse, uuids
 from hpslurm.node.xid_table import Row, row, switch_row
-from hpslurm.policy import Policy
-from hpslurm.probe import Skip, Unknown
 from hpslurm.sources import gpu, kmsg
 from hpslurm.sources.host import Host
-from hpslurm.text import whole
-from hpslurm.values import dataclass, field, replace
 
 __all__ = ["Facts", "collect", "judge", "row", "start", "switch_row", "table_rules"]
 

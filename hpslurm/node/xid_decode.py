@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from hpslurm.finding import P0, P1, P2, PRIORITIES
+from hpslurm.core.finding import P0, P1, P2, PRIORITIES
+from hpslurm.core.values import dataclass
 from hpslurm.node import xid_table
 from hpslurm.node.gpus import AFTER_JOB, NO_ADVICE, REBOOT, RERUN, WATCH
 from hpslurm.node.xid_lines import SXID, Line
 from hpslurm.node.xid_table import Row, SubCode
-from hpslurm.values import dataclass
 
 INFO = "info"
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from hpslurm.core.text import clean
+from hpslurm.core.values import dataclass, replace
 from hpslurm.sources.kmsg import Record
-from hpslurm.text import clean
-from hpslurm.values import dataclass, replace
 
 XID, SXID = "xid", "sxid"
 MARKS = (b"Xid (", b"SXid (", b"NVRM: GPU at PCI:")

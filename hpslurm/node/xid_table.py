@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from hpslurm import toml
-from hpslurm.values import dataclass, field, fields
+from hpslurm.core import toml
+from hpslurm.core.values import dataclass, field, fields
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing costs a hook as much as several probes

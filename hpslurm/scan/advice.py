@@ -7,9 +7,9 @@ import shlex
 from functools import lru_cache
 from typing import Any
 
-from hpslurm import suggest as words
-from hpslurm import toml
-from hpslurm.finding import Culprit, Event, Suggestion
+from hpslurm.core import suggest as words
+from hpslurm.core import toml
+from hpslurm.core.finding import Culprit, Event, Suggestion
 from hpslurm.scan.patterns import Pattern
 
 HARDWARE = ("gpu_ecc", "gpu_fell_off_bus", "gpu_nvlink", "gpu_gsp")

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from hpslurm.finding import ROOT, SYMPTOM
+from hpslurm.core.finding import ROOT, SYMPTOM
+from hpslurm.core.text import whole
 from hpslurm.scan import prefix
-from hpslurm.text import whole
 
 
 class Hit:

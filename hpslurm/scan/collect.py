@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO
 
-from hpslurm.finding import NOISE, ROOT, SYMPTOM, Event
+from hpslurm.core.finding import NOISE, ROOT, SYMPTOM, Event
+from hpslurm.core.text import clean, whole
+from hpslurm.core.values import replace
 from hpslurm.scan import checks, kinds, prefix, read
 from hpslurm.scan.match import Finder, finder
 from hpslurm.scan.patterns import Pattern, Table, compiled, noise, table
-from hpslurm.text import clean, whole
-from hpslurm.values import replace
 
 EDGE = 64 << 10  # bytes at either end of a file that are looked at line by line
 WINDOW = (30, 60)  # lines before and after a trigger that are looked at, too

@@ -12,9 +12,9 @@ import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any, TypeGuard
 
-from hpslurm.finding import NOISE, Event
+from hpslurm.core.finding import NOISE, Event
+from hpslurm.core.text import clean, whole
 from hpslurm.scan.prefix import rank_of_file
-from hpslurm.text import clean, whole
 
 LARGEST = 128 << 20  # bytes of one dump
 MOST = 1 << 63  # of a number in a dump

@@ -13,12 +13,12 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from hpslurm.finding import NOISE, Event
+from hpslurm.core.finding import NOISE, Event
+from hpslurm.core.text import clean, whole
+from hpslurm.core.values import dataclass
 from hpslurm.scan import lines
 from hpslurm.scan.collect import Collector
 from hpslurm.sources import userfile
-from hpslurm.text import clean, whole
-from hpslurm.values import dataclass
 
 SECONDS = 2.0  # for reading and scanning together
 SLICE = 512 << 10  # bytes scanned between two looks at the clock

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from hpslurm.finding import NOISE, ROOT, Event
+from hpslurm.core.finding import NOISE, ROOT, Event
+from hpslurm.core.text import whole
 from hpslurm.scan import prefix
 from hpslurm.scan.checks import pci
-from hpslurm.text import whole
 
 Lines = list[tuple[int, str]]  # line number, text
 

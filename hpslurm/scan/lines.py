@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from hpslurm.finding import ROLES, Diagnosis, Event
-from hpslurm.text import clean
-from hpslurm.values import asdict
+from hpslurm.core.finding import ROLES, Diagnosis, Event
+from hpslurm.core.text import clean
+from hpslurm.core.values import asdict
 
 SCHEMA = 1
 MOST_EVENTS = 2000  # lines of events that are printed or recorded; roots first

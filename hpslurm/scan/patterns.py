@@ -6,8 +6,8 @@ import re
 from functools import cache, lru_cache
 from typing import Any
 
-from hpslurm import toml
-from hpslurm.values import dataclass, field
+from hpslurm.core import toml
+from hpslurm.core.values import dataclass, field
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from hpslurm.text import whole
+from hpslurm.core.text import whole
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _MONTHS = {

@@ -9,8 +9,8 @@ import json
 import re
 from collections.abc import Iterator
 
-from hpslurm.finding import NOISE, ROOT, SYMPTOM, Event
-from hpslurm.text import clean, whole
+from hpslurm.core.finding import NOISE, ROOT, SYMPTOM, Event
+from hpslurm.core.text import clean, whole
 
 _RANK = re.compile(
     r"^\s+Rank (\d+)(?: (?:has|reported) [^-]*?(?:operation (\d+)|status (\w+)|any operations)?)? -- (?:GPU ([\d,-]+) managed by process (\d+) on node (\S+)|\[process)"  # noqa: E501

@@ -12,11 +12,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from hpslurm.finding import NOISE, ROOT, SYMPTOM, Culprit, Diagnosis, Event, Finding
+from hpslurm.core.finding import NOISE, ROOT, SYMPTOM, Culprit, Diagnosis, Event, Finding
+from hpslurm.core.text import whole
+from hpslurm.core.values import replace
 from hpslurm.scan import advice
 from hpslurm.scan.patterns import Table, table
-from hpslurm.text import whole
-from hpslurm.values import replace
 
 UNDETERMINED = "undetermined"
 HEALTHY = "healthy"

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from typing import Any
 
 from hpslurm import __version__
-from hpslurm.probe import Unknown
-from hpslurm.text import clean
-from hpslurm.values import dataclass
+from hpslurm.core.probe import Unknown
+from hpslurm.core.text import clean
+from hpslurm.core.values import dataclass
 
 IAM = "operations.md § 2"
 LOGS = "operations.md § 4"

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import re
 
-from hpslurm.probe import Unknown
-from hpslurm.values import dataclass
+from hpslurm.core.probe import Unknown
+from hpslurm.core.values import dataclass
 
 MACHINES = {"x86_64": 62, "aarch64": 183}
 DYNAMIC, NEEDED, STRTAB, RPATH, RUNPATH = 2, 1, 5, 15, 29

@@ -12,10 +12,10 @@ import json
 from collections.abc import Iterable
 from functools import lru_cache
 
-from hpslurm.probe import Skip, Unknown
+from hpslurm.core.probe import Skip, Unknown
+from hpslurm.core.text import clean
+from hpslurm.core.values import dataclass, field, fields
 from hpslurm.sources.host import Busy, Host, Left, error_of
-from hpslurm.text import clean
-from hpslurm.values import dataclass, field, fields
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing costs a hook as much as several probes

@@ -18,9 +18,9 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 
-from hpslurm.probe import Unknown
-from hpslurm.text import clean, whole
-from hpslurm.values import dataclass
+from hpslurm.core.probe import Unknown
+from hpslurm.core.text import clean, whole
+from hpslurm.core.values import dataclass
 
 PAGE = 4096  # bytes; a sysfs attribute is never longer, and comes with one read
 MOST_BYTES = 1 << 20  # of one file, and of one program's output

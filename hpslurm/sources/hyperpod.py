@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hpslurm.probe import Skip, Unknown
+from hpslurm.core.probe import Skip, Unknown
+from hpslurm.core.values import dataclass
 from hpslurm.sources.host import Host
-from hpslurm.values import dataclass
 
 RESOURCES = "/opt/ml/config/resource_config.json"
 PROVISIONING = "/opt/ml/config/provisioning_parameters.json"

@@ -12,9 +12,9 @@ import os
 import stat
 from functools import lru_cache
 
-from hpslurm.probe import Unknown
+from hpslurm.core.probe import Unknown
+from hpslurm.core.values import dataclass
 from hpslurm.sources.host import Host
-from hpslurm.values import dataclass
 
 PATH = "/dev/kmsg"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"

@@ -26,8 +26,8 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from hpslurm.text import clean
-from hpslurm.values import dataclass, field
+from hpslurm.core.text import clean
+from hpslurm.core.values import dataclass, field
 
 MOST_SIDE_BY_SIDE = 64  # each srun holds a few threads and sockets on the node that runs us
 MOST_LINE = 64 << 10  # bytes; a longer line is cut into pieces

@@ -15,13 +15,13 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from hpslurm import records
-from hpslurm.probe import SKIP, Result, Unknown
-from hpslurm.records import Record
+from hpslurm.core import records
+from hpslurm.core.probe import SKIP, Result, Unknown
+from hpslurm.core.records import Record
+from hpslurm.core.text import clean
+from hpslurm.core.values import dataclass, replace
 from hpslurm.sources.aws import Aws
 from hpslurm.sources.host import COMMANDS, Host
-from hpslurm.text import clean
-from hpslurm.values import dataclass, replace
 
 SSM = "operations.md § 3"
 SECONDS = 180.0  # for one node, from the start of its session

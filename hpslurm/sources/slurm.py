@@ -18,9 +18,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from hpslurm.probe import Unknown
+from hpslurm.core.probe import Unknown
+from hpslurm.core.values import dataclass, replace
 from hpslurm.sources.host import SACCT_FIELDS, SACCT_MARK, SLURM_CONF, Host, Output, error_of
-from hpslurm.values import dataclass, replace
 
 NOT_RESPONDING = "NOT_RESPONDING"
 JOB_ID = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?")

@@ -15,8 +15,8 @@ import time
 from errno import ELOOP
 from typing import NoReturn
 
-from hpslurm.text import clean
-from hpslurm.values import dataclass
+from hpslurm.core.text import clean
+from hpslurm.core.values import dataclass
 
 LIMIT = 8 << 20  # bytes, half of them from either end of a larger file
 SECONDS = 2.0

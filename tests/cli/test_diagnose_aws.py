@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.aws_server import serve
-from tests.cluster.test_aws_half import scenario
+from tests.cluster.aws.test_checks import scenario
 
 PROGRAM = (sys.executable, "-c", "from hpslurm.cli import main; main()", "diagnose")
 

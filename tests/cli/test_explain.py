@@ -7,10 +7,11 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from hpslurm import explain, references
 from hpslurm.cli.explain import command, formatted
+from hpslurm.core import references
 from hpslurm.node import xid_table
 from hpslurm.scan import advice
+from hpslurm.show import explain
 
 
 def shown(*words: str, code: int = 0, env: dict[str, str] | None = None) -> str:

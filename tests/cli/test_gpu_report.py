@@ -8,11 +8,11 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from hpslurm import records
 from hpslurm.cli.report import command
-from hpslurm.finding import P0, Evidence, Finding, Rule
-from hpslurm.policy import Policy
-from hpslurm.probe import FAIL, PASS, Result
+from hpslurm.core import records
+from hpslurm.core.finding import P0, Evidence, Finding, Rule
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import FAIL, PASS, Result
 
 UUID = "GPU-12345678-1234-1234-1234-123456789abc"
 LOST = Rule("gpu-lost", P0, "GPU lost", "debugging-guide.md § 7")

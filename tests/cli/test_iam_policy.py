@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from hpslurm.cli.iam_policy import command
-from hpslurm.cluster import aws_half
-from hpslurm.cluster.aws_half import Options
+from hpslurm.cluster.aws import checks
+from hpslurm.cluster.aws.checks import Options
 from tests.aws_server import serve
 
 
@@ -23,7 +23,7 @@ def actions(*words: str) -> set[str]:
 
 def test_the_policy_allows_exactly_what_diagnose_calls():
     with serve("sick") as server:
-        aws_half.collect(Options(region="us-west-2"))
+        checks.collect(Options(region="us-west-2"))
         called = set(server.calls)
     assert called - {"sts:GetCallerIdentity"} == actions()
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from hpslurm import records
-from hpslurm.policy import Policy
+from hpslurm.core import records
+from hpslurm.core.policy import Policy
 from tests.aws_server import serve
+from tests.core.test_replay import efa
 from tests.fake import nccl_tests
 from tests.test_hosts import build
-from tests.test_replay import efa
 
 ROOT = Path(__file__).parents[2]
 WIDTHS = (60, 80, 120, 200)

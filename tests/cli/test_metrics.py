@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
 from hpslurm.cli import metrics as command
+from hpslurm.core.policy import Policy
 from hpslurm.metrics import FAMILIES
-from hpslurm.policy import Policy
 from tests.lab.prepare import promtool
 from tests.test_hosts import build
 

@@ -12,15 +12,14 @@ from html.parser import HTMLParser
 
 import pytest
 
-from hpslurm import bandwidth_view as view
 from hpslurm.cli import nccl_tests
-from hpslurm.job import bandwidth, localise, localise_report
-from hpslurm.job import nccl_tests_output as reading
-from hpslurm.job import nccl_tests_steps as steps
-from hpslurm.job.localise import Run
-from hpslurm.policy import Mute, Policy
+from hpslurm.core.policy import Mute, Policy
+from hpslurm.core.values import replace
+from hpslurm.nccl_tests import judge as bandwidth
+from hpslurm.nccl_tests import report, search, steps, view
+from hpslurm.nccl_tests.search import Run
+from hpslurm.scan import nccl_tests as reading
 from hpslurm.sources import launch
-from hpslurm.values import replace
 from tests.fake import cluster as model
 from tests.fake import nccl_tests as fake
 
@@ -231,8 +230,8 @@ def test_a_host_name_that_is_markup_stays_text():
     hosts = ("<img/src=x>", '"onload="x', "c", "d")
     cluster = model.Cluster(hosts, {}, (model.Fault("node", hosts[:1], 0.5),), __import__("random").Random(1))
     cluster.blocks = dict.fromkeys(hosts, "")
-    state, verdict = model.search(cluster, replace(localise.QUICK, alone=False))
-    page = Page(view.search_page(state, verdict, "", localise_report.findings(verdict, Policy(), "", 8, GIB)))
+    state, verdict = model.search(cluster, replace(search.QUICK, alone=False))
+    page = Page(view.search_page(state, verdict, "", report.findings(verdict, Policy(), "", 8, GIB)))
     assert "img" not in page.tags
 
 
@@ -252,8 +251,8 @@ def test_a_browser_draws_the_page_without_scripts_or_errors(tmp_path):
 
 def test_the_page_of_a_search_has_a_cell_for_each_pair_and_a_row_for_each_node():
     cluster = model.cluster(16, "node", 1, 0.6, 3)
-    state, verdict = model.search(cluster, localise.QUICK)
-    text = view.search_page(state, verdict, "p5.48xlarge", localise_report.findings(verdict, Policy(), "", 8, GIB))
+    state, verdict = model.search(cluster, search.QUICK)
+    text = view.search_page(state, verdict, "p5.48xlarge", report.findings(verdict, Policy(), "", 8, GIB))
     pairs = {frozenset(one.run.nodes) for one in view.pairs_of(state)}
     assert 2 * len(pairs) == text.count("<title>") - 1  # one of them is the page's own
     assert "busbw-slow-node" in text
@@ -262,7 +261,7 @@ def test_the_page_of_a_search_has_a_cell_for_each_pair_and_a_row_for_each_node()
 
 def test_the_page_of_a_thousand_nodes_stays_small():
     cluster = model.cluster(1024, "node", 1, 0.6, 3)
-    state, verdict = model.search(cluster, localise.QUICK)
+    state, verdict = model.search(cluster, search.QUICK)
     text = view.search_page(state, verdict, "")
     assert 300_000 > len(text)
     assert "960 nodes that were fast are left out" in " ".join(text.split())

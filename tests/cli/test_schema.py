@@ -16,10 +16,11 @@ import click
 import pytest
 from jsonschema import Draft202012Validator
 
-from hpslurm import cli, records
-from hpslurm.finding import P0, Evidence, Finding, Rule, Suggestion
-from hpslurm.policy import Policy
-from hpslurm.probe import FAIL, Result
+from hpslurm import cli
+from hpslurm.core import records
+from hpslurm.core.finding import P0, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import FAIL, Result
 from tests.fake import nccl_tests as fake
 
 ROOT = Path(__file__).parents[2]

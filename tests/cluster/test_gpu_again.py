@@ -6,9 +6,9 @@ import pytest
 
 from hpslurm.cluster.gpu_again import AGAIN, faulty, judge
 from hpslurm.cluster.join import Member, Members
-from hpslurm.finding import P0, P2, REPLACE, Evidence, Finding, Rule
-from hpslurm.probe import FAIL, Result
-from hpslurm.records import Record
+from hpslurm.core.finding import P0, P2, REPLACE, Evidence, Finding, Rule
+from hpslurm.core.probe import FAIL, Result
+from hpslurm.core.records import Record
 
 UUID = "GPU-5e0a0000-0000-4000-8000-000000000005"
 LOST = Rule("gpu-lost", P0, "A GPU is lost", "debugging-guide.md § 7")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from hpslurm import suggest
 from hpslurm.cluster import guard
 from hpslurm.cluster.join import CONTROLLER, LOGIN, Member, Members
-from hpslurm.finding import DRAIN, LOOK, P1, REBOOT, REPLACE, Rule, Suggestion
-from hpslurm.policy import Policy
-from hpslurm.probe import Result
-from hpslurm.render import fold, in_order_of_harm
+from hpslurm.core import suggest
+from hpslurm.core.finding import DRAIN, LOOK, P1, REBOOT, REPLACE, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Result
+from hpslurm.show.render import fold, in_order_of_harm
 from hpslurm.sources.slurm import Queued, SlurmNode
 
 BAD = Rule("gpu-bad", P1, "GPU bad", "debugging-guide.md § 7")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hpslurm.cluster import gather
 from hpslurm.cluster.join import CONTROLLER, LOGIN, WORKER, join
-from hpslurm.records import Record
+from hpslurm.core.records import Record
 from hpslurm.sources import hyperpod
 from hpslurm.sources.host import Host
 from hpslurm.sources.slurm import Queued, SlurmNode

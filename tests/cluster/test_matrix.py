@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from hpslurm import suggest
 from hpslurm.cluster import guard, join, matrix
-from hpslurm.cluster.hyperpod import WORKING
+from hpslurm.cluster.aws.hyperpod import WORKING
 from hpslurm.cluster.join import CONTROLLER, LOGIN, WORKER, Member, Members
-from hpslurm.finding import REBOOT, Suggestion
-from hpslurm.policy import Policy
-from hpslurm.probe import Result
+from hpslurm.core import suggest
+from hpslurm.core.finding import REBOOT, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Result
+from hpslurm.core.values import replace
 from hpslurm.sources.slurm import Queued, SlurmNode
-from hpslurm.values import replace
-from tests.cluster.test_hyperpod import HEALTHY, NOW, ONE, with_group
+from tests.cluster.aws.test_hyperpod import HEALTHY, NOW, ONE, with_group
 
 SHORT = with_group(current=3)
 NODES = {

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpslurm.cluster import reasons
-from hpslurm.finding import PRIORITIES, REBOOT, REPLACE, STEPS
-from hpslurm.suggest import ACTION_REBOOT, ACTION_REPLACE
+from hpslurm.core.finding import PRIORITIES, REBOOT, REPLACE, STEPS
+from hpslurm.core.suggest import ACTION_REBOOT, ACTION_REPLACE
 
 ROWS = reasons.table()
 

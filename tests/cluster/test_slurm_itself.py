@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from hpslurm.cluster import accounting, controllers, hooks, queue, slurm_conf
+from hpslurm.cluster import accounting, controllers, queue, slurm_conf
 from hpslurm.cluster.join import Member, Members
-from hpslurm.policy import Policy
-from hpslurm.probe import FAIL, PASS, SKIP, run
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import FAIL, PASS, SKIP, run
+from hpslurm.setup import hook_lines
 from hpslurm.sources.slurm import Controller, Queued, SlurmNode
 
 NOW = 1_800_000_000
@@ -190,7 +191,7 @@ INSTALLED = "echo 'Prolog = {0}'; echo 'Epilog = {0}'; echo 'PrologFlags = {1}'"
 
 def hooked(write, tmp_path, path, flags="Alloc", ran=()):
     host = programs(write, tmp_path, INSTALLED.format(path, flags))
-    return list(hooks.judge(hooks.collect(host, frozenset(ran)), Policy()))
+    return list(hook_lines.judge(hook_lines.collect(host, frozenset(ran)), Policy()))
 
 
 def test_hooks_that_slurm_conf_names_are_fine(write, tmp_path):

@@ -8,8 +8,8 @@ import pytest
 
 from hpslurm.cluster import slurm_nodes as nodes
 from hpslurm.cluster.join import Member, Members
-from hpslurm.finding import STEPS, Rule
-from hpslurm.policy import Policy
+from hpslurm.core.finding import STEPS, Rule
+from hpslurm.core.policy import Policy
 from hpslurm.sources.slurm import Queued, SlurmNode, nodes_of_json, nodes_of_text
 
 SAMPLES = Path(__file__).parents[1] / "sources" / "slurm"

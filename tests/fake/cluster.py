@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from hpslurm.job import localise
-from hpslurm.job.localise import Options, Result, Run, State, Verdict
-from hpslurm.values import dataclass
+from hpslurm.core.values import dataclass
+from hpslurm.nccl_tests import search as localise
+from hpslurm.nccl_tests.search import Options, Result, Run, State, Verdict
 
 NODE, PATH, RAIL = "node", "path", "rail"
 SIGMA = 0.05  # one-sided noise: every run is slower by the absolute value of a normal with this deviation

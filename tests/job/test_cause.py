@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from hpslurm.finding import P0, Evidence, Rule
+from hpslurm.core.finding import P0, Evidence, Rule
+from hpslurm.core.records import Record
 from hpslurm.job.cause import find
 from hpslurm.job.report import BEFORE_THE_JOB
-from hpslurm.records import Record
 from hpslurm.scan import lines
 from hpslurm.sources.slurm import SlurmJob
 from tests.scan.cases import events_of

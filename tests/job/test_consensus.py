@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpslurm.core.probe import PASS, Result
 from hpslurm.job import consensus
 from hpslurm.job.consensus import judge, splits
-from hpslurm.probe import PASS, Result
 
 
 def node(versions: dict[str, Any] | None = None, settings: dict[str, str] | None = None) -> list[Result]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hpslurm.finding import P0, P1, P2, Evidence, Rule
+from hpslurm.core.finding import P0, P1, P2, Evidence, Rule
+from hpslurm.core.probe import FAIL, Result
+from hpslurm.core.records import Record
 from hpslurm.job.gpu_history import gpus, history
-from hpslurm.probe import FAIL, Result
-from hpslurm.records import Record
 
 MINE = "GPU-5e0a0000-0000-4000-8000-000000000005"
 OTHER = "GPU-5e0a0000-0000-4000-8000-000000000001"

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from hpslurm import records
-from hpslurm.finding import P2
+from hpslurm.core import records
+from hpslurm.core.finding import P2
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import run
+from hpslurm.core.values import replace
 from hpslurm.job import nccl_env
 from hpslurm.job.nccl_env import FOLDED, HARMFUL, Facts, collect, judge, left_over, parse_conf
 from hpslurm.node.versions import order
-from hpslurm.policy import Policy
-from hpslurm.probe import run
 from hpslurm.sources.host import Host
-from hpslurm.values import replace
 from tests.job import env_reference
 
 P5 = Facts({}, {}, {}, "p5.48xlarge", "", "", ("lo", "ens32", "docker0"), 8)

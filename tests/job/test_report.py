@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hpslurm.finding import P0, Finding, Rule
+from hpslurm.core.finding import P0, Finding, Rule
+from hpslurm.core.probe import FAIL, PASS, UNKNOWN, Result
+from hpslurm.core.records import Record
 from hpslurm.job.report import Unseen, view
-from hpslurm.probe import FAIL, PASS, UNKNOWN, Result
-from hpslurm.records import Record
 
 EFA = Rule("efa-missing", P0, "EFA devices missing", "debugging-guide.md § 6")
 

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from hpslurm import toml
-from hpslurm.values import dataclass
+from hpslurm.core import toml
+from hpslurm.core.values import dataclass
 from tests import typed
 from tests.aws_server import serve
 from tests.fake import nccl_tests

@@ -12,8 +12,8 @@ import time
 
 import pytest
 
+from hpslurm.core.policy import Policy
 from hpslurm.node import efa, instance, memlock, shm
-from hpslurm.policy import Policy
 from hpslurm.sources.host import Host
 from tests.lab import processes
 from tests.lab.lab import CHECKOUT, Lab, LabError, new_folder, stop_abandoned

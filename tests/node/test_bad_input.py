@@ -18,8 +18,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpslurm.policy import Policy
-from hpslurm.probe import PASS, UNKNOWN, Result, run
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import PASS, UNKNOWN, Result, run
 from hpslurm.sources.host import Host
 from tests.test_hosts import build, probes
 

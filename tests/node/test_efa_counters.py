@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Unknown
 from hpslurm.node import efa_counters
 from hpslurm.node.efa_counters import BUSY, Facts, changed, collect, grown
-from hpslurm.policy import Policy
-from hpslurm.probe import Unknown
 from hpslurm.sources.host import Host
 
 GB = 1 << 30

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from hpslurm.core.policy import Policy
 from hpslurm.node import firewall
-from hpslurm.policy import Policy
 
 
 def nft(body: str) -> firewall.Facts:

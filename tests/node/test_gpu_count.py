@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Skip, Unknown
 from hpslurm.node import gpu_count
 from hpslurm.node.gpu_count import BUS, SLURM, TABLE, Facts, collect, judge, of_step
-from hpslurm.policy import Policy
-from hpslurm.probe import Skip, Unknown
 from hpslurm.sources.host import Host
 
 HostWith = Callable[..., Host]

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Unknown
 from hpslurm.node import kernel_faults, oom
-from hpslurm.policy import Policy
-from hpslurm.probe import Unknown
 from hpslurm.sources.host import Host
 
 BOOT = 1_756_720_000

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Unknown
 from hpslurm.node import names
-from hpslurm.policy import Policy
-from hpslurm.probe import Unknown
 from hpslurm.sources.host import Host
 
 OWN = {"/proc/sys/kernel/hostname": "n2\n", "/commands/getent-n2.txt": "10.1.0.2 STREAM n2\n"}

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Unknown
 from hpslurm.node import clock, disk, efa, governor, hugepages, mtu, stack
-from hpslurm.policy import Policy
-from hpslurm.probe import Unknown
 
 POLICY = Policy()
 MIB = 1 << 20

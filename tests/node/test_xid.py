@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpslurm import toml
-from hpslurm.finding import Finding
+from hpslurm.core import toml
+from hpslurm.core.finding import Finding
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import FAIL, PASS, UNKNOWN, Unknown, run
+from hpslurm.core.values import replace
 from hpslurm.node import gpu_kernel, gpu_recovery, xid, xid_decode, xid_table
 from hpslurm.node.xid import BEFORE, JOB, OTHER, Facts, judge
 from hpslurm.node.xid_lines import SXID, XID, Line, incidents, parse, uuids
-from hpslurm.policy import Policy
-from hpslurm.probe import FAIL, PASS, UNKNOWN, Unknown, run
 from hpslurm.sources.host import Host
 from hpslurm.sources.kmsg import Record
-from hpslurm.values import replace
 
 A, B = "0000:a8:00", "0000:53:00"
 STAT = "cpu 1 2 3\nbtime 1700000000\n"

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from hpslurm import toml
-from hpslurm.finding import Diagnosis, Event
+from hpslurm.core import toml
+from hpslurm.core.finding import Diagnosis, Event
 from hpslurm.scan.collect import Collector
 from hpslurm.scan.reason import reason
 

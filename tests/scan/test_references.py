@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hpslurm import references
-from hpslurm.finding import STEPS, Culprit
+from hpslurm.core import references
+from hpslurm.core.finding import STEPS, Culprit
 from hpslurm.scan import advice, quickref
 from hpslurm.scan.checks import CHECKS
 from hpslurm.scan.patterns import table

@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import FAIL, PASS, SKIP, UNKNOWN, Skip, Unknown, run, run_all
 from hpslurm.node import (
     ecc,
     fabric,
@@ -27,8 +29,6 @@ from hpslurm.node import (
     pcie,
     row_remap,
 )
-from hpslurm.policy import Policy
-from hpslurm.probe import FAIL, PASS, SKIP, UNKNOWN, Skip, Unknown, run, run_all
 from hpslurm.sources import gpu, nvml
 from hpslurm.sources.gpu import Gpu, Snapshot, Trouble, from_lines, plain_snapshot, short_pci
 from hpslurm.sources.host import Busy, Host
@@ -320,7 +320,7 @@ def _only_names(call: str) -> bool:
 
 
 def _saved(found: Snapshot) -> dict[str, object]:
-    from hpslurm.probe import plain
+    from hpslurm.core.probe import plain
 
     saved: dict[str, object] = plain(found)
     return saved

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hpslurm.probe import Unknown
+from hpslurm.core.probe import Unknown
 from hpslurm.sources.host import MOST_BYTES, Busy, Host
 
 FI_INFO = "root/opt/amazon/efa/bin/fi_info"

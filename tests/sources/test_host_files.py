@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpslurm.probe import Unknown
+from hpslurm.core.probe import Unknown
 from hpslurm.sources.host import Host
 
 

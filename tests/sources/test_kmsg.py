@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpslurm.probe import Unknown
+from hpslurm.core.probe import Unknown
 from hpslurm.sources import kmsg
 from hpslurm.sources.host import Host
 from hpslurm.sources.kmsg import Log, Record

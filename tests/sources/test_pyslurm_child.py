@@ -15,8 +15,8 @@ from types import SimpleNamespace
 import pytest
 
 import hpslurm
+from hpslurm.core.values import replace
 from hpslurm.sources import pyslurm_child, slurm
-from hpslurm.values import replace
 
 SAMPLES = Path(__file__).with_name("slurm")
 

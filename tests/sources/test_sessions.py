@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from hpslurm import records
-from hpslurm.finding import P0, Rule
-from hpslurm.policy import Policy
-from hpslurm.probe import Result, Unknown
+from hpslurm.core import records
+from hpslurm.core.finding import P0, Rule
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Result, Unknown
 from hpslurm.sources import sessions
 from hpslurm.sources.aws import Aws
 from tests.aws_server import serve
-from tests.cluster.test_aws_half import scenario
+from tests.cluster.aws.test_checks import scenario
 
 PROGRAM = (sys.executable, "-c", "from hpslurm.cli import main; main()", "diagnose")
 BAD = Rule("efa-missing", P0, "EFA devices missing", "debugging-guide.md § 6")

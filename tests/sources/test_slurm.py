@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hpslurm.probe import Unknown
+from hpslurm.core.probe import Unknown
+from hpslurm.core.values import replace
 from hpslurm.sources import slurm
 from hpslurm.sources.host import COMMANDS, SACCT_FIELDS, SACCT_MARK, Host, Output
-from hpslurm.values import replace
 
 SAMPLES = Path(__file__).with_name("slurm")
 RELEASES = ["22.05.8", "24.11.5", "25.11.7", "26.05.5"]

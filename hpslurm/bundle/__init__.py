@@ -1,0 +1,1 @@
+"""The support case: what goes in, how it is masked, how it is packed."""

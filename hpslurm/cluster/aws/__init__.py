@@ -1,0 +1,1 @@
+"""Looks at HyperPod, EC2 and CloudWatch."""

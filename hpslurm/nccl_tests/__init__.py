@@ -1,0 +1,1 @@
+"""nccl-tests: judge a run against the expected bandwidth, and search for what is slow."""

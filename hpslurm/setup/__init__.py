@@ -1,0 +1,1 @@
+"""Is hpslurm installed right, and how it is installed."""

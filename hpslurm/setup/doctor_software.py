@@ -1,0 +1,151 @@
+"""What hpslurm itself needs on this machine: its packages, compiled bytecode, and the programs it asks."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+
+from hpslurm.core.finding import CONFIGURE, P1, P2, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Unknown
+from hpslurm.core.values import dataclass
+from hpslurm.sources import slurm
+from hpslurm.sources.host import COMMANDS, Host
+
+SECTION = "operations.md § 7"
+PACKAGES = Rule("package-missing", P1, "A package that hpslurm needs is missing or too old", SECTION)
+BYTECODE = Rule("bytecode-missing", P2, "hpslurm's bytecode is not compiled, so each hook takes longer", SECTION)
+PYSLURM = Rule("pyslurm-differs", P2, "pyslurm is of another release than Slurm", SECTION)
+PROGRAMS = Rule("program-missing", P2, "A program that hpslurm asks is not installed", SECTION)
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+NVML = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
+NAME = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*(?:>=\s*([0-9.]+))?\s*(?:;\s*(.*))?")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """``packages`` are what is missing or too old, in words; ``programs`` a missing one and what needs it."""
+
+    python: str
+    packages: tuple[str, ...] = ()
+    uncompiled: tuple[str, ...] = ()
+    pyslurm: str = ""
+    slurm: str = ""
+    programs: tuple[tuple[str, str], ...] = ()
+    note: str = ""
+
+
+def collect(host: Host) -> Facts:
+    note = ""
+    try:
+        running = "".join(slurm.config(host).get("slurm_version", ()))
+    except Unknown as why:
+        running, note = "", str(why)
+    return Facts(
+        ".".join(map(str, sys.version_info[:3])),
+        tuple(packages()),
+        tuple(uncompiled()),
+        version_of("pyslurm"),
+        running,
+        tuple(_programs(host)),
+        note,
+    )
+
+
+def version_of(package: str) -> str:
+    """The installed version, or empty."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def packages() -> Iterator[str]:
+    """Base requirements of the installed hpslurm that this Python does not fulfil."""
+    try:
+        wanted = metadata.requires("hpslurm") or []
+    except metadata.PackageNotFoundError:
+        yield "hpslurm itself is not installed as a package"
+        return
+    for line in wanted:
+        match = NAME.match(line)
+        marker = (match[3] or "") if match else ""
+        if not match or "extra" in marker or ("python_version <" in marker and sys.version_info >= (3, 11)):
+            continue
+        has = version_of(match[1])
+        if not has:
+            yield f"{match[1]} is not installed"
+        elif match[2] and _numbers(has) < _numbers(match[2]):
+            yield f"{match[1]} is {has}, {match[2]} or later wanted"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+
+
+def uncompiled(folder: str = PACKAGE) -> Iterator[str]:
+    """Modules of hpslurm that a hook may import and that have no bytecode for this Python."""
+    for part in ("", "node", "sources", "job"):
+        where = os.path.join(folder, part)
+        for name in sorted(os.listdir(where)) if os.path.isdir(where) else ():
+            path = os.path.join(where, name)
+            if name.endswith(".py") and not os.path.exists(importlib.util.cache_from_source(path)):
+                yield os.path.join(part, name)
+
+
+def _programs(host: Host) -> Iterator[tuple[str, str]]:
+    def missing(name: str) -> bool:
+        return not any(os.access(host.path(path), os.X_OK) for path in COMMANDS[name].candidates)
+
+    if host.glob("/sys/class/infiniband/*") and missing("fi_info"):
+        yield "fi_info", "EFA's provider cannot be checked (EFA's installer brings it)"
+    if host.exists("/proc/driver/nvidia/version") and not any(host.glob(f"{one}/libnvidia-ml.so.1") for one in NVML):
+        yield "libnvidia-ml.so.1", "GPUs cannot be asked, except where LD_LIBRARY_PATH names another place"
+    if host.exists("/opt/sagemaker_cluster") and missing("session_manager_plugin"):
+        yield "session-manager-plugin", "diagnose --probe ssm cannot look at nodes (needed on the controller only)"
+
+
+def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
+    if facts.packages:
+        yield PACKAGES.found(
+            "; ".join(facts.packages),
+            evidence=[Evidence(f"Python {facts.python}", one) for one in facts.packages],
+            suggest=[
+                Suggestion(
+                    CONFIGURE,
+                    "install hpslurm with its packages, from your folder of wheels: it is on no package index",
+                    "sudo /opt/hpslurm/bin/pip install --no-index --find-links /fsx/hpslurm-wheels hpslurm",
+                )
+            ],
+        )
+    if facts.uncompiled:
+        yield BYTECODE.found(
+            f"{len(facts.uncompiled)} modules are not compiled for Python {facts.python}, "
+            f"such as {facts.uncompiled[0]}",
+            suggest=[
+                Suggestion(
+                    CONFIGURE,
+                    "compile it once, as root",
+                    f"sudo {shlex.quote(sys.executable)} -m compileall -q {shlex.quote(PACKAGE)}",
+                )
+            ],
+        )
+    if facts.pyslurm and facts.slurm and _numbers(facts.pyslurm)[:2] != _numbers(facts.slurm)[:2]:
+        yield PYSLURM.found(
+            f"pyslurm is {facts.pyslurm}, Slurm {facts.slurm}: the same major and minor version wanted; "
+            "scontrol is asked instead",
+            suggest=[Suggestion(CONFIGURE, "pin pyslurm to Slurm's version, or remove it")],
+        )
+    if facts.programs:
+        yield PROGRAMS.found(
+            "; ".join(f"{name}: {why}" for name, why in facts.programs),
+            evidence=[Evidence("not found", name) for name, _ in facts.programs],
+        )
+    if facts.note:
+        raise Unknown(f"Slurm's version: {facts.note}")

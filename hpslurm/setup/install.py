@@ -1,0 +1,288 @@
+"""The steps that put the hooks on this cluster, made from its own configuration. Prints, changes nothing.
+
+What differs between clusters: whether slurmctld ships the scripts (configless, 24.11 and
+later), whether one more Prolog line can be added (24.05 and later) or the last one wins,
+and whether HyperPod's lifecycle scripts will delete our lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from hpslurm import __version__
+from hpslurm.core.values import dataclass
+
+VENV = "/opt/hpslurm"
+WHEEL = f"./hpslurm-{__version__}-py3-none-any.whl"
+OUR_FOLDERS = {"Prolog": "prolog.d", "Epilog": "epilog.d"}
+SCRIPT = "hpslurm.sh"
+LINES_ADD_UP = (24, 5)  # from here on several Prolog lines are all run; before, the last one wins
+SHIPS_RELATIVE = (24, 11)  # seen; 22.05 drains the node for a relative path
+OWN_LIMIT = 5  # seconds, LIMIT in the scripts
+
+
+@dataclass(frozen=True)
+class Site:
+    """What the running controller says of itself."""
+
+    version: tuple[int, int] | None
+    conf: str  # path of slurm.conf
+    hooks: dict[str, tuple[str, ...]]  # Prolog, Epilog: the lines in force
+    flags: tuple[str, ...]  # PrologFlags
+    timeout: str  # PrologEpilogTimeout as printed
+    except_limits: tuple[str, ...]  # PropagateResourceLimitsExcept
+    configless: bool
+    hyperpod: bool
+    task_prolog: str = ""  # the line in force, or empty
+    health: str = ""  # HealthCheckProgram in force, or empty
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to do; ``where`` is every node, the controller, or one of them."""
+
+    title: str
+    why: str
+    where: str
+    lines: tuple[str, ...]
+
+
+def site(config: Mapping[str, Sequence[str]], conf: str, hyperpod: bool) -> Site:
+    """``config`` is ``scontrol show config``, keys in lower case."""
+
+    def words(key: str) -> tuple[str, ...]:
+        found = [word for value in config.get(key, ()) for word in re.split(r"[,\s]+", value)]
+        return tuple(word for word in found if word and word not in ("(null)", "NONE", "N/A"))
+
+    version = re.match(r"(\d+)\.(\d+)", "".join(config.get("slurm_version", ())))
+    return Site(
+        (int(version[1]), int(version[2])) if version else None,
+        conf or "".join(config.get("slurm_conf", ())) or "/etc/slurm/slurm.conf",
+        {name: words(name.lower()) for name in OUR_FOLDERS},
+        words("prologflags"),
+        "".join(config.get("prologepilogtimeout", ())),
+        words("propagateresourcelimitsexcept"),
+        "enable_configless" in words("slurmctldparameters"),
+        hyperpod,
+        *(" ".join(words(key)) for key in ("taskprolog", "healthcheckprogram")),
+    )
+
+
+def ours(path: str) -> bool:
+    return any(f"{folder}/" in f"{path}/" for folder in OUR_FOLDERS.values()) and (
+        path.endswith((SCRIPT, "*", "*.sh", ".d", ".d/"))
+    )
+
+
+def conf_lines(here: Site, folder: str, relative: bool) -> tuple[list[str], list[str]]:
+    """Lines to add to slurm.conf, and lines in it that must go first."""
+    add: list[str] = []
+    remove: list[str] = []
+    for name, sub in OUR_FOLDERS.items():
+        theirs = [path for path in here.hooks[name] if not ours(path)]
+        if any(ours(path) for path in here.hooks[name]):
+            continue
+        if theirs and not _adds_up(here):
+            remove += [f"{name}={path}" for path in theirs]
+            add.append(f"{name}={folder}/{sub}/*.sh")
+        else:
+            add.append(f"{name}={sub if relative else f'{folder}/{sub}'}/{SCRIPT}")
+    flags = {flag.lower() for flag in here.flags}
+    if not flags & {"alloc", "contain", "runinjob"}:
+        add.append(f"PrologFlags={','.join([*here.flags, 'Alloc'])}")
+        remove += [f"PrologFlags={','.join(here.flags)}"] if here.flags else []
+    seconds = re.match(r"\d+", here.timeout)
+    if not seconds or int(seconds[0]) in (0, 65534):
+        add.append("PrologEpilogTimeout=60")
+    if not {"MEMLOCK", "ALL"} & set(here.except_limits):
+        add.append(f"PropagateResourceLimitsExcept={','.join([*here.except_limits, 'MEMLOCK'])}")
+        remove += [f"PropagateResourceLimitsExcept={','.join(here.except_limits)}"] if here.except_limits else []
+    return add, remove
+
+
+def _adds_up(here: Site) -> bool:
+    return here.version is not None and here.version >= LINES_ADD_UP
+
+
+def steps(here: Site) -> list[Step]:
+    """In the order in which they are safe: a script is everywhere before slurm.conf names it."""
+    relative = here.configless and here.version is not None and here.version >= SHIPS_RELATIVE
+    folder = here.conf.rpartition("/")[0]
+    add, remove = conf_lines(here, folder, relative)
+    found = [
+        Step(
+            "hpslurm itself",
+            "in a virtual environment of its own; installing compiles its bytecode, which halves a hook's time",
+            "every node, and the controller",
+            (
+                f"sudo python3 -m venv {VENV}",
+                f"sudo {VENV}/bin/pip install {WHEEL}      # the file that `python3 -m pip wheel --no-deps .` made",
+            ),
+        ),
+        _scripts(here, folder, relative),
+    ]
+    if any(theirs for theirs in _theirs(here).values()) and not _adds_up(here):
+        found.append(_join_folders(here, folder))
+    if add:
+        found.append(_configure(here, add, remove))
+    found += [*_told(here, folder), *_health(here, folder)]
+    found += [
+        Step(
+            "Records that the controller can read",
+            "optional, on a file system that all nodes mount; without it each node keeps its own, and report and "
+            "diagnose see the controller's only",
+            "the controller, and the policy on every node",
+            (
+                "sudo install -d -m 755 /fsx/hpslurm        # root owns it, nobody else may write",
+                "sudo install -d -m 755 /etc/hpslurm",
+                "echo 'results_shared = \"/fsx/hpslurm\"' | sudo tee /etc/hpslurm/policy.toml",
+            ),
+        ),
+        Step(
+            "Take it into use",
+            "slurmctld and slurmd read the new lines; running jobs go on",
+            "the controller",
+            ("sudo scontrol reconfigure", "scontrol show config | grep -E '^(Prolog|Epilog)'"),
+        ),
+        Step(
+            "See it work on one node",
+            "the node must be idle again afterwards, and the report say that nothing was found or what was",
+            "the controller",
+            (
+                "srun -N1 true",
+                "sinfo -N -o '%N %T %E' | head",
+                f"{VENV}/bin/hpslurm report JOBID      # the number that squeue or srun -v named",
+            ),
+        ),
+        Step(
+            "If ever in doubt",
+            "the kill switch: the hooks then end at once, with exit code 0",
+            "a node, or all",
+            ("sudo touch /run/hpslurm.off",),
+        ),
+    ]
+    return found
+
+
+def _theirs(here: Site) -> dict[str, list[str]]:
+    return {name: [path for path in paths if not ours(path)] for name, paths in here.hooks.items()}
+
+
+def _copy(sub: str, folder: str) -> tuple[str, str]:
+    share = f'$({VENV}/bin/python -c "import hpslurm, os; print(os.path.dirname(hpslurm.__file__))")/share'
+    return (
+        f"sudo install -d -m 755 {folder}/{sub}",
+        f'sudo install -m 755 "{share}/{sub}/{SCRIPT}" {folder}/{sub}/{SCRIPT}',
+    )
+
+
+def _told(here: Site, folder: str) -> list[Step]:
+    """A job that starts on a sick node is told. Slurm takes one TaskProlog, and ships none."""
+    if SCRIPT in here.task_prolog:
+        return []
+    script = f"{folder}/taskprolog.d/{SCRIPT}"
+    line = f"TaskProlog={script}"
+    if here.task_prolog:
+        line = f"# {here.task_prolog} is there already: add a line to it that runs  {script}"
+    return [
+        Step(
+            "Tell the user",
+            "optional: one line in the output of a job that starts on a node where the prolog found something that "
+            "blocks training. The script on every node first: a task ends where its TaskProlog is missing",
+            "every node, then slurm.conf on the controller",
+            (*_copy("taskprolog.d", folder), f"# add to {here.conf}:", line),
+        )
+    ]
+
+
+def _health(here: Site, folder: str) -> list[Step]:
+    """Slurm takes one HealthCheckProgram, so ours runs the site's."""
+    if SCRIPT in here.health:
+        return []
+    script = f"{folder}/healthcheck.d/{SCRIPT}"
+    lines = [*_copy("healthcheck.d", folder)]
+    if here.health:
+        lines.append(f"sudo sed -i 's|^NEXT=.*|NEXT=({here.health})|' {script}      # the site's own goes on")
+        lines.append(f"# in {here.conf} replace HealthCheckProgram={here.health} by this, and keep the other lines:")
+    else:
+        lines.append(f"# add to {here.conf}:")
+    lines.append(f"HealthCheckProgram={script}")
+    if not here.health:
+        lines += ["HealthCheckInterval=300", "HealthCheckNodeState=ANY,CYCLE"]
+    return [
+        Step(
+            "Look between jobs",
+            "optional: a fresh record of nodes that run one long job, or none. It drains nothing; slurm.conf.example "
+            "explains the lines",
+            "every node, then slurm.conf on the controller",
+            tuple(lines),
+        )
+    ]
+
+
+def _scripts(here: Site, folder: str, relative: bool) -> Step:
+    copies = tuple(line for sub in OUR_FOLDERS.values() for line in _copy(sub, folder))
+    if relative:
+        return Step(
+            "The two scripts",
+            "beside slurm.conf; slurmctld ships them to every node, also to one that is replaced tomorrow",
+            "the controller",
+            copies,
+        )
+    return Step(
+        "The two scripts",
+        "on every node BEFORE slurm.conf names them: Slurm drains a node whose Prolog is missing. A node that is "
+        "replaced needs them too, so this belongs into the lifecycle script",
+        "every node, and the controller",
+        copies,
+    )
+
+
+def _join_folders(here: Site, folder: str) -> Step:
+    lines = []
+    for name, theirs in _theirs(here).items():
+        lines += [f"sudo install -m 755 {path} {folder}/{OUR_FOLDERS[name]}/site.sh" for path in theirs[-1:]]
+    return Step(
+        "The site's own hooks",
+        "this Slurm keeps the LAST Prolog line only, so both scripts go into one folder, named by a glob. Slurm runs "
+        "it in reverse order (z to a, then Z to A, 9 to 0): site.sh before hpslurm.sh. A file there that cannot be run "
+        "drains the node",
+        "every node, and the controller",
+        tuple(lines),
+    )
+
+
+def _configure(here: Site, add: list[str], remove: list[str]) -> Step:
+    lines = [f"# remove from {here.conf}:  {line}" for line in remove]
+    lines += [f"# add to {here.conf}:", *add]
+    why = "slurm.conf.example explains each line"
+    if here.hyperpod:
+        why += "; HyperPod's lifecycle scripts delete Prolog and Epilog lines: add these after them, see below"
+    return Step("slurm.conf", why, "the controller", tuple(lines))
+
+
+def snippet(here: Site) -> list[str]:
+    """The same as lines for a HyperPod lifecycle script; safe to run again."""
+    relative = here.configless and here.version is not None and here.version >= SHIPS_RELATIVE
+    folder = here.conf.rpartition("/")[0]
+    add, remove = conf_lines(here, folder, relative)
+    lines = [
+        "# hpslurm: on every node, after the base configuration has run",
+        f"[ -x {VENV}/bin/hpslurm ] || {{ python3 -m venv {VENV} && {VENV}/bin/pip install {WHEEL}; }}",
+        f'SHARE=$({VENV}/bin/python -c "import hpslurm, os; print(os.path.dirname(hpslurm.__file__))")/share',
+    ]
+    for sub in OUR_FOLDERS.values():
+        lines.append(f'install -D -m 755 "$SHARE/{sub}/{SCRIPT}" {folder}/{sub}/{SCRIPT}')
+    lines += [
+        "# on the controller only: the base scripts delete Prolog= and Epilog= lines, so add ours after them",
+        *(f"# this Slurm keeps one of each, so remove from {here.conf} first:  {line}" for line in remove),
+        f"if [ -w {here.conf} ] && ! grep -q hpslurm {here.conf}; then",
+        f"    cat >> {here.conf} <<'END'",
+        "# hpslurm",
+        *add,
+        "END",
+        "    scontrol reconfigure",
+        "fi",
+    ]
+    return lines

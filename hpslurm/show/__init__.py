@@ -1,0 +1,1 @@
+"""What people see: findings as text, the page, explanations, progress."""

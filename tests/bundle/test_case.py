@@ -1,0 +1,47 @@
+"""The summary for a case: every item that AWS Support asks for, filled in or with the way to get it."""
+
+from __future__ import annotations
+
+from hpslurm.bundle import case
+from hpslurm.bundle.case import Case, Node
+
+ITEMS = (
+    "Cluster name", "Cluster ARN", "AWS region", "Orchestrator", "Slurm controller", "Window (UTC)", "Job",
+    "Nodes involved", "Error lines", "NCCL settings", "Diagnostic output",
+)  # fmt: skip
+
+
+def rows(text: str) -> dict[str, str]:
+    return {head: rest.strip() for head, colon, rest in (line.partition(":") for line in text.splitlines()) if colon}
+
+
+def test_an_item_that_is_not_known_says_how_to_find_it() -> None:
+    told = rows(case.text(Case(), []))
+    assert set(ITEMS) <= set(told)
+    unknown = [item for item in ITEMS if told[item].startswith("not known; to find it: ")]
+    assert ["Orchestrator"] == [item for item in ITEMS if item not in unknown]
+
+
+def test_a_full_case_fits_one_screen() -> None:
+    nodes = tuple(Node(f"ip-10-1-0-{number}", f"i-{number:017x}", "efa-missing") for number in range(300))
+    full = Case(
+        "demo", "arn", "us-west-2", "InService", "24.11", ("c1",), "w", "4711", nodes, "x", "oom", ("e" * 900,) * 90
+    )
+    text = case.text(full, [(f"file{number}", "why") for number in range(40)])
+    assert len(text.splitlines()) <= 50
+    assert max(map(len, text.splitlines())) < 620
+    assert "300: ip-10-1-0-[0-299] (the first 8 here, all in nodes.tsv)" in text
+    assert "… and 28 more, in manifest.json" in text
+
+
+def test_an_error_line_is_cut_in_the_summary_and_says_so() -> None:
+    assert "e" * 300 + " […]" in case.text(Case(errors=("e" * 301,)), [])
+    assert "[…]" not in case.text(Case(errors=("e" * 300,)), [])
+
+
+def test_the_readme_tells_of_files_that_are_there_and_of_no_others() -> None:
+    text = case.readme({"address": 3}, ["case.txt", "logs/x.log", "report-7.txt"])
+    assert "logs/ " in text
+    assert "report-*.txt" in text
+    assert "cluster.json" not in text
+    assert "Hidden: address 3." in text

@@ -1,0 +1,125 @@
+"""The page: complete, harmless, and in a real browser as it is meant."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import pytest
+
+from hpslurm.cluster.join import CONTROLLER, WORKER, Member, Members
+from hpslurm.core.finding import LOOK, P0, P1, P2, Evidence, Rule, Suggestion
+from hpslurm.core.probe import Result
+from hpslurm.core.records import Record
+from hpslurm.show import page as html
+from hpslurm.sources.slurm import SlurmNode
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+EVIL = "</script><script>document.title='owned'</script><img src=x onerror=document.title='owned'>'\"&"
+BAD = Rule("efa-missing", P0, "EFA devices missing", "debugging-guide.md § 6")
+SLOW = Rule("shm-small", P1, "Shared memory small", "debugging-guide.md § 17")
+NOTE = Rule("record-missing", P2, "Nodes that were not looked at", "operations.md § 7")
+
+
+def members(count=3, reason=""):
+    nodes = [SlurmNode(f"ip-10-1-0-{n}", "IDLE", ("DRAIN",) if reason else (), reason) for n in range(1, count + 1)]
+    record = Record("n", "check", {"time": 1_799_999_000.0}, ())
+    everyone = tuple(Member(node.name, slurm=node, role=WORKER, record=record) for node in nodes)
+    return Members(everyone, 1_800_000_000.0, "demo")
+
+
+def finding(rule=BAD, subject="ip-10-1-0-2", text="31 of 32"):
+    steps = [Suggestion(LOOK, "see them", "srun -w {nodes} ls")]
+    return rule.found(text, evidence=[Evidence("sysfs", text)], suggest=steps, subject=subject)
+
+
+def page(*findings, **how):
+    found = Result("efa", "fail", findings=findings) if findings else Result("efa", "pass")
+    return html.page([found, *how.pop("more", ())], members(**how), ["Slurm nodes: 3"])
+
+
+def tags(text):
+    """All elements with their attributes, and the text of the rest."""
+    found = []
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag, attrs):
+            found.append((tag, dict(attrs)))
+
+    Reader().feed(text)
+    return found
+
+
+def test_foreign_text_is_shown_and_never_run():
+    text = page(finding(text=EVIL), reason=EVIL, more=[Result("x", "unknown", EVIL), Result("y", "skip", EVIL)])
+    elements = tags(text)
+    assert 1 == sum(tag == "script" for tag, _ in elements)
+    assert [] == [
+        tag for tag, attributes in elements if tag == "img" or any(key.startswith("on") for key in attributes)
+    ]
+    assert text.count("&lt;/script&gt;") >= 5
+
+
+def test_the_page_loads_nothing_from_anywhere():
+    text = page(finding())
+    assert [] == [
+        (tag, a) for tag, a in tags(text) if {"src", "href", "srcset", "data"} & set(a) or tag in ("link", "iframe")
+    ]
+    assert "url(" not in text and "@import" not in text
+    assert "default-src 'none'" in text
+
+
+def test_findings_commands_and_sections_are_there():
+    text = page(finding(), finding(SLOW, "ip-10-1-0-3"), finding(NOTE, ""))
+    for words in (
+        "[FAIL] P0 efa-missing · ip-10-1-0-2",
+        "[FAIL] P1 shm-small · ip-10-1-0-3",
+        "[INFO] P2 record-missing",
+        "<pre>srun -w ip-10-1-0-2 ls</pre>",
+        "debugging-guide.md § 17 (hpslurm explain shm-small)",
+        "Issues found: 3 (1 P0, 1 P1, 1 P2)",
+    ):
+        assert words in text
+
+
+def test_without_findings_what_could_not_be_checked_is_said():
+    text = page(more=[Result("hyperpod", "unknown", "grant sagemaker:DescribeCluster, operations.md § 2")])
+    assert "No findings in what could be checked." in text
+    assert "grant sagemaker:DescribeCluster" in text
+
+
+def test_the_table_has_a_row_for_each_node_gravest_first_and_the_picture_a_square():
+    rows = html.node_rows([Result("efa", "fail", findings=(finding(), finding(NOTE, "ip-10-1-0-3")))], members())
+    assert [("ip-10-1-0-2", "p0"), ("ip-10-1-0-3", "p2"), ("ip-10-1-0-1", "ok")] == [(r.name, r.grade) for r in rows]
+    squares = html.picture(rows * 20)
+    assert (0, 0, "p0", "ip-10-1-0-2 efa-missing") == squares[0]
+    assert (0, html.SQUARE) == squares[html.COLUMNS][:2]
+
+
+def test_a_node_that_nobody_saw_is_not_shown_as_fine():
+    node = SlurmNode("n1", "IDLE")
+    for role, grade in ((WORKER, "unknown"), (CONTROLLER, "ok")):
+        (row,) = html.node_rows([], Members((Member("n1", slurm=node, role=role),), 0.0))
+        assert grade == row.grade
+
+
+def rendered(path, *options):
+    """The page's DOM after its script ran, in a real browser."""
+    words = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={path.parent}/profile"]
+    words += ["--dump-dom", f"file://{path}{''.join(options)}"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    return done.stdout
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium")
+def test_in_a_browser_the_script_runs_the_filter_works_and_foreign_script_does_not(tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text(page(finding(text=EVIL), reason=EVIL))
+    text = rendered(path)
+    assert "3 of 3 nodes" in text  # the policy that the page gives itself lets its own script run
+    assert "<title>hpslurm diagnose · demo</title>" in text
+    filtered = rendered(path, "#efa-missing")
+    assert "1 of 3 nodes" in filtered
+    assert 2 == len(re.findall(r"<tr [^>]*hidden", filtered))
