@@ -16,10 +16,10 @@ import click
 from hpslurm.bundle import archive, case
 from hpslurm.bundle.archive import KEPT, LOGS, RECORDS, SLURM, Part
 from hpslurm.bundle.masking import Masker
-from hpslurm.cli import diagnose, doctor, report, version
-from hpslurm.cluster import gather, guard
+from hpslurm.cluster import gather, guard, view
 from hpslurm.cluster.aws import checks
 from hpslurm.cluster.aws.view import View
+from hpslurm.cluster.node_rows import node_rows
 from hpslurm.core import policy, probe, records
 from hpslurm.core.finding import NOISE, P0, P1, ROOT, Finding
 from hpslurm.core.policy import Policy
@@ -27,11 +27,12 @@ from hpslurm.core.probe import Result, Unknown
 from hpslurm.core.records import Record
 from hpslurm.core.text import clean
 from hpslurm.core.values import asdict, dataclass, replace
-from hpslurm.job import cause, logs
+from hpslurm.job import cause, logs, report, report_view
 from hpslurm.job.nccl_env import SHOWN
 from hpslurm.scan import joblog
 from hpslurm.scan.collect import Collector
-from hpslurm.show import page
+from hpslurm.setup import doctor, versions
+from hpslurm.show.diagnosis import who
 from hpslurm.show.render import fold_nodes
 from hpslurm.sources import hyperpod, slurm
 from hpslurm.sources.aws import CLUSTER_ARN
@@ -59,6 +60,10 @@ ANSWERS = (
     ("instances.json", "instances", "ListClusterNodes"),
     ("events.json", "events", "ListClusterEvents"),
 )
+
+
+class WrongWindow(ValueError):
+    """The window of time ends before it begins."""
 
 
 @dataclass(frozen=True)
@@ -126,8 +131,6 @@ class _Parts:
         self.say(what)
         try:
             return make()
-        except click.UsageError:
-            raise
         except Exception as error:
             self.miss(what, probe.reason(error))
             return otherwise
@@ -138,7 +141,7 @@ class _Parts:
 
 
 def collect(asked: Asked, say: Callable[[str], None]) -> Bundle:
-    """Everything that can be had. Raises UsageError for a job id that is none."""
+    """Everything that can be had. Raises WrongWindow."""
     columns = os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = "120"  # reports are as wide whatever terminal this was typed on
     try:
@@ -155,7 +158,7 @@ def _collected(asked: Asked, say: Callable[[str], None]) -> Bundle:
     rules = policy.load(asked.policy)
     look = None
     if asked.job:
-        ask = partial(report.look, rules, asked.root, asked.job, asked.results, ask_slurm=asked.slurm)
+        ask = partial(report.gather, rules, asked.root, asked.job, asked.results, ask_slurm=asked.slurm)
         look = parts.tried("report", ask, None)
     window = window_of(asked, look)
     half, results = _diagnosed(asked, rules, window, parts)
@@ -219,7 +222,7 @@ def _masked(parts: Sequence[Part], masker: Masker) -> Iterator[Part]:
 # when
 
 
-def window_of(asked: Asked, look: report.Look | None, now: float | None = None) -> Window:
+def window_of(asked: Asked, look: report.JobReport | None, now: float | None = None) -> Window:
     """The command line's, else the job's by Slurm, else by its nodes' records, else the last two hours."""
     now = time.time() if now is None else now
     since, until, source = now - HOURS, now, "the last 2 hours: nothing says when it happened"
@@ -244,7 +247,7 @@ def window_of(asked: Asked, look: report.Look | None, now: float | None = None) 
         until = asked.until if asked.until is not None else until
         since = asked.since if asked.since is not None else min(since, until - HOURS)
     if since > until:
-        raise click.UsageError(
+        raise WrongWindow(
             f"the window begins at {utc(since)} and ends before, at {utc(until)}; set --since and --until"
         )
     return Window(since, until, source)
@@ -254,12 +257,12 @@ def window_of(asked: Asked, look: report.Look | None, now: float | None = None) 
 
 
 def _diagnosed(asked: Asked, rules: Policy, window: Window, parts: _Parts) -> tuple[gather.Half | None, list[Result]]:
-    host = Host(asked.root, seconds=diagnose.SECONDS)
+    host = Host(asked.root, seconds=gather.SECONDS)
     named = asked.options
     options = checks.Options(named.cluster, named.region, named.profile, max(60.0, time.time() - window.since))
-    wanted = asked.aws and diagnose.means_aws(options, host)
+    wanted = asked.aws and checks.means_aws(options, host)
     ask = partial(_ask_aws, options) if wanted else None
-    places = [f"{asked.results}/nodes"] if asked.results else diagnose.folders(rules, asked.root)
+    places = [f"{asked.results}/nodes"] if asked.results else gather.record_folders(rules, asked.root)
     places += asked.reports
     try:
         half = parts.tried(
@@ -272,10 +275,10 @@ def _diagnosed(asked: Asked, rules: Policy, window: Window, parts: _Parts) -> tu
     results = guard.apply(half.results, half.members, rules)
     made = records.lines(rules, os.environ, "diagnose", results)
     parts.add("findings.jsonl", "\n".join(map(records.encode, made)), "hpslurm diagnose --json")
-    parts.text("findings.txt", "hpslurm diagnose", lambda: _plain(diagnose.text(results, half.members)))
+    parts.text("findings.txt", "hpslurm diagnose", lambda: _plain(view.text(results, half.members)))
     if half.members.members:
         parts.text(
-            "nodes.tsv", "Slurm, HyperPod and records", lambda: case.nodes_table(page.node_rows(results, half.members))
+            "nodes.tsv", "Slurm, HyperPod and records", lambda: case.nodes_table(node_rows(results, half.members))
         )
     _add_aws(half.view, asked, parts)
     return half, results
@@ -309,17 +312,18 @@ def _add_aws(view: View | None, asked: Asked, parts: _Parts) -> None:
 
 
 def _plain(lines: Iterable[str]) -> str:
-    return click.unstyle("\n".join(lines))
+    text: str = click.unstyle("\n".join(lines))
+    return text
 
 
 # the job and its logs
 
 
-def _add_report(rules: Policy, look: report.Look, ended: cause.Cause | None, parts: _Parts) -> None:
+def _add_report(rules: Policy, look: report.JobReport, ended: cause.Cause | None, parts: _Parts) -> None:
     name = f"report-{look.id}"
-    made = report.json_lines(rules, look.id, report.results_of(look, ended), ended)
+    made = report_view.json_lines(rules, look.id, report_view.results_of(look, ended), ended)
     parts.add(f"{name}.jsonl", "\n".join(map(records.encode, made)), f"hpslurm report {look.id} --json")
-    parts.text(f"{name}.txt", f"hpslurm report {look.id}", lambda: _plain(report.text(look, ended)))
+    parts.text(f"{name}.txt", f"hpslurm report {look.id}", lambda: _plain(report_view.text(look, ended)))
 
 
 def _read_logs(asked: Asked, job: SlurmJob | None, collector: Collector, parts: _Parts) -> list[logs.Log]:
@@ -379,7 +383,7 @@ def error_lines(ended: cause.Cause, read: Sequence[logs.Log]) -> Iterator[str]:
         yield f"{names.get(one.file, one.file)}:{one.line}:{note}{again} {(line or one.text)[:LONGEST_LINE]}"
 
 
-def _others(half: gather.Half | None, look: report.Look | None) -> list[Record]:
+def _others(half: gather.Half | None, look: report.JobReport | None) -> list[Record]:
     """The newest record of each node that is not among the job's."""
     have = {(one.node, one.hook) for one in look.found} if look else set()
     newest = [one.record for one in half.members.members if one.record] if half else []
@@ -401,7 +405,9 @@ def _brought(asked: Asked, parts: _Parts) -> list[Record]:
     return kept
 
 
-def _add_records(asked: Asked, rules: Policy, kept: Sequence[Record], look: report.Look | None, parts: _Parts) -> None:
+def _add_records(
+    asked: Asked, rules: Policy, kept: Sequence[Record], look: report.JobReport | None, parts: _Parts
+) -> None:
     own = {id(one) for one in look.found} if look else set()
     for one in kept:
         below = f"jobs/{look.job.id if look.job else look.id.partition('_')[0]}" if look and id(one) in own else "nodes"
@@ -448,7 +454,7 @@ def _of_this_machine(asked: Asked, rules: Policy, kept: Sequence[Record], parts:
     host = Host(asked.root, seconds=SECONDS)
     told: dict[str, Any] = {"layout": hyperpod.Layout(), "controllers": (), "slurm": ""}
     if asked.slurm:
-        told["slurm"] = parts.tried("Slurm's version", lambda: version.slurm_version(host), "")
+        told["slurm"] = parts.tried("Slurm's version", lambda: versions.slurm_version(host), "")
         nobody: tuple[slurm.Controller, ...] = ()
         told["controllers"] = parts.tried("slurm/", lambda: slurm.controllers(host), nobody)
         job = asked.job
@@ -474,7 +480,7 @@ def _program(host: Host, name: str, source: str, *words: str) -> str:
 
 
 def _versions(host: Host, kept: Iterable[Record]) -> str:
-    lines = ["Here, where the bundle was made:", *version.lines(host)]
+    lines = ["Here, where the bundle was made:", *versions.lines(host)]
     seen: dict[tuple[str, str], list[str]] = {}
     for record in kept:
         for result in record.results:
@@ -507,7 +513,7 @@ def _case(
     asked: Asked,
     half: gather.Half | None,
     results: Sequence[Result],
-    look: report.Look | None,
+    look: report.JobReport | None,
     ended: cause.Cause | None,
     window: Window,
     errors: Sequence[str],
@@ -535,7 +541,7 @@ def _case(
         slurm=told["slurm"],
         controllers=controllers or layout.controllers,
         window=f"{utc(window.since)} to {utc(window.until)}, by {window.source}",
-        job=report.headline(job, look.id, look.why).removeprefix("Job ") if look else "",
+        job=report_view.headline(job, look.id, look.why).removeprefix("Job ") if look else "",
         ran_on=clean(job.nodes, 600) if job and len(job.nodes) > 60 else "",  # the headline cuts it
         nodes=tuple(_involved(half, results, look, ended)),
         cause=_cause(ended),
@@ -553,8 +559,6 @@ def version_line(told: Mapping[str, Any]) -> str:
 
 
 def _cause(ended: cause.Cause | None) -> str:
-    from hpslurm.cli.scan import who
-
     if ended is None:
         return ""
     found = ended.diagnosis
@@ -563,7 +567,7 @@ def _cause(ended: cause.Cause | None) -> str:
 
 
 def _involved(
-    half: gather.Half | None, results: Sequence[Result], look: report.Look | None, ended: cause.Cause | None
+    half: gather.Half | None, results: Sequence[Result], look: report.JobReport | None, ended: cause.Cause | None
 ) -> Iterator[case.Node]:
     """Who is named as the culprit, then nodes of the job (else any) with a finding of P0 or P1."""
     members = {one.name: one for one in half.members.members} if half else {}

@@ -20,7 +20,7 @@ from hpslurm.bundle import archive
 from hpslurm.bundle import parts as bundle_parts
 from hpslurm.bundle.archive import Part
 from hpslurm.bundle.parts import Asked, Bundle
-from hpslurm.cli.diagnose import Duration
+from hpslurm.cli.options import Duration
 from hpslurm.cluster.aws import checks
 from hpslurm.core import policy, records
 from hpslurm.core.text import clean, whole
@@ -151,6 +151,8 @@ def command(
     progress = Progress()
     try:
         made = bundle_parts.collect(asked, lambda what: progress.say(f"collecting {clean(what, 60)}"))
+    except bundle_parts.WrongWindow as error:
+        raise click.UsageError(str(error)) from None
     finally:
         progress.done()
     for problem in made.problems:

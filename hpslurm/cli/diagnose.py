@@ -6,7 +6,6 @@ It asks, joins and judges. Every command that it prints is for a person to run.
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,40 +13,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpslurm.cluster import gather, guard
+from hpslurm.cli import options
+from hpslurm.cluster import gather, guard, view
 from hpslurm.cluster.aws import checks, ssm
-from hpslurm.cluster.join import Members
+from hpslurm.cluster.model import Members
+from hpslurm.cluster.node_rows import node_rows
 from hpslurm.core import policy, records
 from hpslurm.core.finding import PRIORITIES
 from hpslurm.core.policy import Policy
-from hpslurm.core.probe import PASS, SKIP, Result
+from hpslurm.core.probe import Result
 from hpslurm.core.text import clean
 from hpslurm.sources import sessions
 from hpslurm.sources.host import Host
-from hpslurm.sources.hyperpod import RESOURCES, Layout
+from hpslurm.sources.hyperpod import Layout
 
 if TYPE_CHECKING:
     from hpslurm.cluster.aws.view import View
-
-SAID = ("node_records", "pyslurm")  # what is worth a line although nothing is wrong
-SECONDS = 45.0  # for all programs together; each waits about 10 s for a controller that is down
-# Any of these says that the person means AWS; without, and off HyperPod, it is not asked.
-AWS_ENV = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_ENDPOINT_URL")
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-class Duration(click.ParamType):  # type: ignore[type-arg]
-    """``90m``, ``2h``, ``1d``, or seconds; becomes seconds."""
-
-    name = "TIME"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
-        match = re.fullmatch(r"(\d{1,6})([smhd]?)", str(value).strip())
-        if not match or not int(match[1]):
-            self.fail(f"{value!r} is no time; write 90m, 2h or 1d", param, ctx)
-        return float(int(match[1]) * _UNITS[match[2]])
 
 
 @click.command(
@@ -60,7 +41,11 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
 @click.option("--region", default="", help="AWS region (default: environment, profile, or this node's).")
 @click.option("--profile", default="", help="AWS profile.")
 @click.option(
-    "--since", type=Duration(), default="2h", show_default=True, help="How far back to read logs, as in 90m or 1d."
+    "--since",
+    type=options.Duration(),
+    default="2h",
+    show_default=True,
+    help="How far back to read logs, as in 90m or 1d.",
 )
 @click.option("--no-aws", is_flag=True, help="Do not ask AWS.")
 @click.option("--no-slurm", is_flag=True, help="Do not ask Slurm.")
@@ -130,15 +115,15 @@ def command(
       sudo hpslurm diagnose --json | jq 'select(.type == "finding") | .id'
     """
     rules = policy.load(policy_path)
-    host = Host(root, seconds=SECONDS)
+    host = Host(root, seconds=gather.SECONDS)
     chosen = _chooser(only)
     options = checks.Options(cluster, region, profile, since)
-    ask = None if no_aws or not means_aws(options, host) else partial(_ask_aws, options)
+    ask = None if no_aws or not checks.means_aws(options, host) else partial(_ask_aws, options)
     if probe and ask is None:
         raise click.UsageError("--probe ssm needs AWS: pass --cluster and --region, and not --no-aws")
     nodes = partial(_ask_nodes, options, rules, sample_nodes, bool(only), root) if probe else None
     try:
-        places = [*folders(rules, root), *reports]
+        places = [*gather.record_folders(rules, root), *reports]
         half = gather.look(host, rules, places, chosen, ask_slurm=not no_slurm, ask_aws=ask, ask_nodes=nodes)
     except checks.NoCluster as error:
         raise click.ClickException(str(error)) from None
@@ -153,7 +138,7 @@ def command(
         for problem in rules.problems:
             click.echo(f"[WARN] {problem}", err=True)
         if results or half.readable:
-            click.echo("\n".join(text(results, half.members)))
+            click.echo("\n".join(view.text(results, half.members)))
     sys.stdout.flush()
     if html_file:
         _write_page(html_file, results, half.members)
@@ -179,12 +164,6 @@ def _nothing(half: gather.Half, no_slurm: bool, no_aws: bool, places: Sequence[s
     return render.fitted(line)
 
 
-def means_aws(options: checks.Options, host: Host) -> bool:
-    """Whether there is any sign that this is about HyperPod: a name, the environment, or HyperPod's own file."""
-    named = options.cluster or options.region or options.profile or any(os.environ.get(name) for name in AWS_ENV)
-    return bool(named) or host.exists(RESOURCES)
-
-
 def _ask_aws(options: checks.Options, layout: Layout) -> View:
     return checks.collect(options, layout)
 
@@ -196,12 +175,6 @@ def _ask_nodes(
 
     door = Aws(view.region, options.profile, seconds=sessions.MOST * sessions.SECONDS, sessions=True)
     return ssm.look(members, view, rules, sample, named, lambda targets: sessions.look(targets, door, root))
-
-
-def folders(rules: Policy, root: str) -> list[str]:
-    """Where records are: the shared folder if the site names one, and this machine's own."""
-    base = root.rstrip("/")
-    return [f"{base}{path}/nodes" for path in dict.fromkeys((rules.results_shared, rules.results)) if path]
 
 
 def _node_set(words: Sequence[str]) -> frozenset[str]:
@@ -236,55 +209,12 @@ def _write_page(path: str, results: Sequence[Result], members: Members) -> None:
     from hpslurm.core import whole_file
     from hpslurm.show import page
 
+    rows = node_rows(results, members)
+    text = page.page(results, rows, view.heads(results, members), members.now, members.cluster)
     try:
-        whole_file.write(path, page.page(results, members, heads(results, members)).encode())
+        whole_file.write(path, text.encode())
     except OSError as error:
         raise click.ClickException(f"could not write {path}: {error.strerror}") from None
-
-
-def heads(results: Sequence[Result], members: Members) -> list[str]:
-    """Who was asked, and how many there are of what."""
-    lines = []
-    for result in results:
-        if result.probe == "hyperpod" and result.facts:
-            told = result.facts
-            counted = ", ".join(f"{number} {state}" for state, number in told["instances"].items())
-            who = f" (asked as {told['identity']})" if told["identity"] else ""
-            where = f"HyperPod cluster {told['cluster']} in {told['region']}: {told['status']}"
-            lines.append(f"{where}, instances: {counted or 'none'}{who}")
-        if result.probe == "slurm_nodes" and result.facts:
-            counted = ", ".join(f"{number} {state}" for state, number in result.facts["states"].items())
-            name = f" of {members.cluster}" if members.cluster else ""
-            lines.append(
-                f"Slurm nodes{name}: {result.facts['nodes']} ({counted or 'none'}), from {result.facts['form']}"
-            )
-    return lines
-
-
-# Slurm and HyperPod know nothing of NCCL: that neither complains is no clean bill of health.
-STILL_FAILING = (
-    "A job fails all the same? hpslurm report JOB and hpslurm scan LOG look at the job itself; "
-    "then operations.md § 10 (hpslurm explain operations.md 10)."
-)
-
-
-def text(results: Sequence[Result], members: Members) -> list[str]:
-    """The report as people see it."""
-    from hpslurm.show import render
-
-    lines = [line for head in heads(results, members) for line in render.fitted(head)]
-    folded = render.fold(finding for result in results for finding in result.findings)
-    lines += [line for one in folded for line in render.finding_lines(one)]
-    not_checked = render.not_checked(results)
-    lines += render.not_checked_lines(not_checked)
-    for one in results:
-        if one.outcome == SKIP and one.probe == "node_records":
-            lines += render.labelled("SKIP", f"{one.probe}: {one.note}")
-    passed = sum(one.outcome == PASS for one in results)
-    lines += render.fitted(render.summary(folded, len(not_checked), passed))
-    if all(one.muted or one.rule.priority == "P2" for one in folded):
-        lines += render.wrapped("", STILL_FAILING, render.terminal_width())
-    return lines
 
 
 def _failed(results: Sequence[Result], fail_on: str, strict: bool) -> bool:

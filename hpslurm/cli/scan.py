@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-import textwrap
 import time
-from collections import defaultdict
 from collections.abc import Iterable
 
 import click
 
 from hpslurm.core import policy, records
-from hpslurm.core.finding import NOISE, P0, P1, PRIORITIES, Culprit, Diagnosis, Event
+from hpslurm.core.finding import NOISE, P0, P1, PRIORITIES, Diagnosis, Event
 from hpslurm.core.text import clean
 from hpslurm.scan import lines
 from hpslurm.scan.collect import Collector, expand
 from hpslurm.scan.reason import HEALTHY, UNDETERMINED, reason
-from hpslurm.show import render
+from hpslurm.show import diagnosis as show_diagnosis
 
 DEGRADED = ("slow_bandwidth", "straggler", "gdr_missing", "efa_not_used", "job_cancelled")  # P1; other faults are P0
 
@@ -62,7 +60,7 @@ def command(paths: tuple[str, ...], as_json: bool, fail_on: str, strict: bool, s
     if as_json:
         print_lines(events, diagnosis)
     else:
-        for line in text(diagnosis, events):
+        for line in show_diagnosis.text(diagnosis, events):
             click.echo(line)
         if show_events:
             for event in events:
@@ -92,86 +90,6 @@ def print_lines(events: Iterable[Event], diagnosis: Diagnosis) -> None:
         click.echo(records.encode(lines.event_line(event)))
     click.echo(records.encode(lines.diagnosis_line(diagnosis)))
     click.echo(records.encode({"schema": records.SCHEMA, "type": "end", "events": len(kept)}))
-
-
-# --------------------------------------------------------------------------- text
-
-
-def text(diagnosis: Diagnosis, events: Iterable[Event] = ()) -> list[str]:
-    """The diagnosis as people see it; foreign text is clean."""
-    width = render.terminal_width()
-    tag = {HEALTHY: "PASS", UNDETERMINED: "WARN"}.get(diagnosis.cause, "FAIL")
-    head = diagnosis.cause
-    if diagnosis.culprit is not None:
-        head += f"  {who(diagnosis.culprit)}"
-    out = render.fitted(f"{render.label(tag)} {head}  ({diagnosis.confidence} confidence)")
-    decisive = diagnosis.decisive
-    if decisive is not None:
-        out += _wrapped("saw: ", clean(decisive.text), width)
-        times = f", {decisive.count} times up to line {decisive.last_line}" if decisive.count > 1 else ""
-        out += _wrapped("at:  ", f"{clean(decisive.file)}:{place(decisive.line)}{times}", width)
-    out += _wrapped("why: ", clean(diagnosis.why), width)
-    for line in _victims(diagnosis.victims):
-        out += _wrapped("also: ", line, width)
-    for item in diagnosis.missing[:6]:
-        out += _wrapped("missing: ", clean(item), width)
-    if diagnosis.section:
-        out += render.pointer(diagnosis.section, diagnosis.cause, width)
-    for suggestion in render.in_order_of_harm(diagnosis.suggestions):
-        if suggestion.command:
-            out += _wrapped("", f"Suggested command (run this yourself): {suggestion.why}", width)
-            out.append(f"{render.INDENT}  {render.filled(suggestion.command, '')}")
-        else:
-            out += _wrapped("", f"Suggestion: {suggestion.why}", width)
-    return out
-
-
-def place(line: int) -> str:
-    """A line's number; negative ones are counted from the end."""
-    return str(line) if line >= 0 else f" line {-line} from the end"
-
-
-def who(culprit: Culprit) -> str:
-    parts = []
-    if culprit.rank is not None:
-        parts.append(f"rank {culprit.rank}")
-    if culprit.local_rank is not None:
-        parts.append(f"local rank {culprit.local_rank}")
-    if culprit.gpu:
-        parts.append(f"GPU {culprit.gpu}")
-    if culprit.host:
-        parts.append(f"on {culprit.host}")
-    if culprit.pid is not None:
-        parts.append(f"pid {culprit.pid}")
-    if culprit.peer:
-        parts.append(f"peer {culprit.peer}")
-    return clean(", ".join(parts), 200)
-
-
-def _victims(victims: Iterable[Event]) -> list[str]:
-    groups: dict[str, list[Event]] = defaultdict(list)
-    for event in victims:
-        groups[event.cause].append(event)
-    out = []
-    for cause, members in sorted(groups.items(), key=lambda item: -sum(event.count for event in item[1]))[:5]:
-        ranks = sorted({event.rank for event in members if event.rank is not None})
-        where = f" of ranks {', '.join(map(str, ranks[:8]))}{' …' if len(ranks) > 8 else ''}" if ranks else ""
-        count = sum(event.count for event in members)
-        first = members[0]
-        out.append(f"{count} line{'s' if count != 1 else ''} like {cause}{where}, first {first.file}:{first.line}")
-    return out
-
-
-def _wrapped(lead: str, line: str, width: int) -> list[str]:
-    inside = render.INDENT + lead
-    return textwrap.wrap(
-        line,
-        width,
-        initial_indent=inside,
-        subsequent_indent=" " * len(inside),
-        break_long_words=False,
-        break_on_hyphens=False,
-    ) or [inside]
 
 
 class _Progress:

@@ -1,18 +1,10 @@
-"""``hpslurm --version``: ours, and what is around it: from files, and from Slurm's programs by their -V."""
+"""``hpslurm --version``."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-
 import click
 
-from hpslurm import __version__
-from hpslurm.core.probe import Unknown
-from hpslurm.core.text import clean
-from hpslurm.node import versions
-from hpslurm.setup.doctor_software import version_of
-from hpslurm.sources import slurm
+from hpslurm.setup import versions
 from hpslurm.sources.host import Host
 
 SECONDS = 5.0  # for Slurm's programs
@@ -21,44 +13,5 @@ SECONDS = 5.0  # for Slurm's programs
 def show(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     """Callback of the option: prints, and ends the program with 0."""
     if value and not ctx.resilient_parsing:
-        click.echo("\n".join(lines(Host("/", seconds=SECONDS))))
+        click.echo("\n".join(versions.lines(Host("/", seconds=SECONDS))))
         ctx.exit()
-
-
-def lines(host: Host) -> Iterator[str]:
-    """Ours first; then one line for each thing that a question about hpslurm needs."""
-    yield f"hpslurm {__version__}"
-    for name, version in around(host):
-        yield f"  {name + ':':16} {clean(version, 60) or 'not found'}"
-    host.end_all()
-
-
-def around(host: Host) -> Iterator[tuple[str, str]]:
-    yield "Python", ".".join(map(str, sys.version_info[:3]))
-    yield "Slurm", slurm_version(host)
-    yield "pyslurm", version_of("pyslurm")
-    try:
-        found = versions.collect(host)
-    except (OSError, Unknown):
-        found = versions.Facts()
-    yield "instance type", found.type
-    yield "kernel", found.kernel
-    yield "NVIDIA driver", found.driver
-    yield "CUDA toolkit", found.cuda
-    yield "NCCL", found.nccl
-    yield "aws-ofi-nccl", found.plugin
-    yield "libfabric", found.libfabric
-    yield "EFA installer", found.efa_installer
-    yield "EFA driver", found.efa
-
-
-def slurm_version(host: Host) -> str:
-    """Of Slurm's programs here, also where no controller answers; empty where there are none."""
-    for name in ("slurmd_version", *(("scontrol_version",) if slurm.slurm_conf(host) or host.root else ())):
-        try:
-            asked = host.run(name)
-        except Unknown:
-            continue
-        if asked.status == 0 and asked.out.startswith("slurm"):
-            return asked.out.split()[-1]
-    return ""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hpslurm.cluster import accounting, controllers, gpu_again, join, matrix, queue, slurm_conf, slurm_nodes
 from hpslurm.cluster.aws import checks
+from hpslurm.cluster.model import CONTROLLER, LOGIN, WORKER, Member, Members
 from hpslurm.core import probe, records
 from hpslurm.core.finding import LOOK, P2, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
@@ -33,13 +34,15 @@ COLLECT = (
     "--output=reports/%j-%n.check.jsonl hpslurm-check --json"
 )
 
+SECONDS = 45.0  # for all programs together; each waits about 10 s for a controller that is down
+
 
 @dataclass(frozen=True)
 class Half:
     """What Slurm's side brought. ``readable`` is False when neither Slurm nor any record could be read."""
 
     results: tuple[Result, ...]
-    members: join.Members
+    members: Members
     readable: bool
     names: frozenset[str] = frozenset()  # every node that Slurm lists, else HyperPod; and ids of instances
     view: View | None = None  # what AWS told, where it was asked
@@ -53,7 +56,7 @@ def look(
     *,
     ask_slurm: bool = True,
     ask_aws: Callable[[hyperpod.Layout], View] | None = None,
-    ask_nodes: Callable[[join.Members, View], tuple[join.Members, list[Result]]] | None = None,
+    ask_nodes: Callable[[Members, View], tuple[Members, list[Result]]] | None = None,
 ) -> Half:
     """``folders`` hold node records (``<node>.<hook>.jsonl``); ``only`` chooses nodes by name.
 
@@ -106,7 +109,7 @@ def look(
     if not found:
         there = {one.name for one in members.members}
         known = [kept[name] for name in sorted(kept) if name not in there and (only is None or only(name))]
-        members = replace(members, members=(*members.members, *(join.Member(one.node, record=one) for one in known)))
+        members = replace(members, members=(*members.members, *(Member(one.node, record=one) for one in known)))
     if view and ask_nodes:
         members, told = ask_nodes(members, view)
         results += told
@@ -115,7 +118,7 @@ def look(
         if found.note:
             results.append(Result("pyslurm", SKIP, f"{found.note}; used {found.form}"))
         results.append(judged("slurm_nodes", lambda: slurm_nodes.judge(members, policy), policy, facts))
-        everyone = replace(members, members=tuple(join.Member(one.name, one) for one in nodes))
+        everyone = replace(members, members=tuple(Member(one.name, one) for one in nodes))
         results.append(judged("jobs", lambda: queue.judge(queue.Facts(jobs, everyone), policy), policy))
     results += asides
     if only is not None:
@@ -153,7 +156,7 @@ def by_name_or_id(only: Callable[[str], bool] | None, ids: Mapping[str, str]) ->
     return lambda name: chosen(name) or chosen(ids.get(name, ""))
 
 
-def beside(results: list[Result], view: View, members: join.Members) -> list[Result]:
+def beside(results: list[Result], view: View, members: Members) -> list[Result]:
     """Slurm's findings, with HyperPod's word on the same node beside them."""
     cluster = checks.cluster(view)
     if cluster is None or not checks.complete(view):
@@ -166,7 +169,7 @@ def beside(results: list[Result], view: View, members: join.Members) -> list[Res
 
 def of_aws(
     view: View,
-    members: join.Members,
+    members: Members,
     nodes: Sequence[slurm.SlurmNode],
     policy: Policy,
     only: Callable[[str], bool] | None,
@@ -203,7 +206,7 @@ def _cluster_name(view: View | None) -> str:
     return cluster.name if cluster else ""
 
 
-def _about(findings: Iterable[Finding], members: join.Members) -> tuple[Finding, ...]:
+def _about(findings: Iterable[Finding], members: Members) -> tuple[Finding, ...]:
     """Findings of the whole cluster, or of a node that was chosen."""
     chosen = {one.name for one in members.members}
     return tuple(one for one in findings if not one.subject or one.subject in chosen)
@@ -245,11 +248,11 @@ def roles(layout: hyperpod.Layout) -> dict[str, str]:
     found = {}
     for one in layout.machines:
         if one.address in layout.controllers or (one.group and one.group == layout.controller_group):
-            found[one.name] = join.CONTROLLER
+            found[one.name] = CONTROLLER
         elif one.group and one.group == layout.login_group:
-            found[one.name] = join.LOGIN
+            found[one.name] = LOGIN
         elif layout.controller_group:
-            found[one.name] = join.WORKER
+            found[one.name] = WORKER
     return found
 
 
@@ -273,7 +276,7 @@ def node_of(record: records.Record) -> str:
     return named if isinstance(named, str) and NODE_NAME.fullmatch(named) else record.node
 
 
-def of_records(members: join.Members, policy: Policy, troubles: Sequence[str]) -> list[Result]:
+def of_records(members: Members, policy: Policy, troubles: Sequence[str]) -> list[Result]:
     """What the nodes said of themselves: findings, what they could not look at, and who said nothing."""
     results = []
     findings: list[Finding] = []
@@ -284,7 +287,7 @@ def of_records(members: join.Members, policy: Policy, troubles: Sequence[str]) -
     refused, rest = _refused(troubles)
     hidden = {name for nodes in refused.values() for name in nodes}
     for member in members.members:
-        if member.slurm is None and member.role in (join.CONTROLLER, join.LOGIN):
+        if member.slurm is None and member.role in (CONTROLLER, LOGIN):
             continue  # no job step ever runs there
         record = member.record
         if member.dropped:
@@ -335,7 +338,7 @@ def _refused(troubles: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
     return refused, rest
 
 
-def never_looked_at(silent: list[str], members: join.Members, policy: Policy) -> Result:
+def never_looked_at(silent: list[str], members: Members, policy: Policy) -> Result:
     """Who has no fresh record, and the line that makes them: a person runs it, and diagnose reads what it brought."""
     nodes = {one.name: one.slurm for one in members.members}
     up = [name for name in silent if (node := nodes[name]) and not slurm_nodes.is_out(node)]
@@ -357,3 +360,9 @@ def never_looked_at(silent: list[str], members: join.Members, policy: Policy) ->
     asked = any(nodes[name] for name in silent)  # without Slurm's word nobody knows where a job can start
     note = f"no fresh record of {fold_nodes(silent)}" + ("" if up or not asked else "; no job can start there now")
     return Result("node_records", UNKNOWN, note, findings=(policy.mute(found),))
+
+
+def record_folders(rules: Policy, root: str) -> list[str]:
+    """Where records are: the shared folder if the site names one, and this machine's own."""
+    base = root.rstrip("/")
+    return [f"{base}{path}/nodes" for path in dict.fromkeys((rules.results_shared, rules.results)) if path]

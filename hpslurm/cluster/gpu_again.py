@@ -10,7 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 
-from hpslurm.cluster.join import Member, Members
+from hpslurm.cluster.model import Member, Members
 from hpslurm.core import suggest
 from hpslurm.core.finding import LOOK, P0, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.records import Record

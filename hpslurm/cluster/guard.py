@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from hpslurm.cluster import matrix, reasons
-from hpslurm.cluster.join import CONTROLLER, LOGIN, Member, Members
+from hpslurm.cluster.model import CONTROLLER, LOGIN, Member, Members
 from hpslurm.cluster.slurm_nodes import NO_RECOVERY, is_out
 from hpslurm.core import suggest
 from hpslurm.core.finding import LOOK, P1, REBOOT, REPLACE, Evidence, Finding, Rule, Suggestion

@@ -7,50 +7,10 @@ that it makes. What nobody asked for, or could not be asked, is empty or None.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
+from hpslurm.cluster.model import Instance, Member, Members
 from hpslurm.core.records import Record
-from hpslurm.core.values import dataclass
 from hpslurm.sources.slurm import Queued, SlurmNode
-
-if TYPE_CHECKING:
-    from hpslurm.cluster.aws.hyperpod import Instance
-
-CONTROLLER = "controller"
-LOGIN = "login"
-WORKER = "worker"
-
-
-@dataclass(frozen=True)
-class Member:
-    """One node, by its Slurm name (or HyperPod's, where Slurm knows no such node).
-
-    ``record`` is the newest that was made by this very instance since its last boot;
-    ``dropped`` says why an older one was not taken. ``role`` is empty where nobody knows it.
-    """
-
-    name: str
-    slurm: SlurmNode | None = None
-    record: Record | None = None
-    dropped: str = ""
-    jobs: tuple[Queued, ...] = ()
-    role: str = ""
-    instance_id: str = ""
-    instance: Instance | None = None  # what HyperPod says of the instance, where AWS was asked
-
-
-@dataclass(frozen=True)
-class Members:
-    """The cluster. ``now`` is seconds since the epoch; ``recovery`` is HyperPod's NodeRecovery, if known."""
-
-    members: tuple[Member, ...]
-    now: float
-    cluster: str = ""
-    recovery: str = ""
-    region: str = ""
-
-    def named(self, name: str) -> Member | None:
-        return next((one for one in self.members if one.name == name), None)
 
 
 def join(

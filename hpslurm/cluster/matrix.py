@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from hpslurm.cluster import reasons
-from hpslurm.cluster.aws.hyperpod import STUCK_MINUTES, WORKING, Cluster, Instance, named, span
-from hpslurm.cluster.join import CONTROLLER, LOGIN, Member, Members
+from hpslurm.cluster.aws.hyperpod import STUCK_MINUTES, WORKING, named, span
+from hpslurm.cluster.model import CONTROLLER, LOGIN, Cluster, Instance, Member, Members
 from hpslurm.cluster.slurm_nodes import is_out
 from hpslurm.core import suggest
 from hpslurm.core.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion

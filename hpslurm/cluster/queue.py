@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from hpslurm.cluster.join import Members
+from hpslurm.cluster.model import Members
 from hpslurm.cluster.slurm_nodes import is_out
 from hpslurm.core import suggest
 from hpslurm.core.finding import CONFIGURE, LOOK, P1, Evidence, Finding, Rule, Suggestion

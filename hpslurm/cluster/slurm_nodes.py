@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 
 from hpslurm.cluster import reasons
-from hpslurm.cluster.join import Member, Members
+from hpslurm.cluster.model import Member, Members
 from hpslurm.core import suggest
 from hpslurm.core.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy

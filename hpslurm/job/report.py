@@ -8,11 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from hpslurm.core import records
 from hpslurm.core.finding import Evidence, Finding
-from hpslurm.core.probe import PASS, UNKNOWN
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import FAIL, PASS, UNKNOWN, Result, reason
 from hpslurm.core.records import Record
 from hpslurm.core.values import dataclass, replace
+from hpslurm.show.render import fold_nodes
+from hpslurm.sources import slurm
+from hpslurm.sources.host import Host
+from hpslurm.sources.slurm import SlurmJob
 
+SECONDS = 25.0  # for Slurm's programs together
+ACTIVE = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "RESIZING", "STAGE_OUT")
 BEFORE_THE_JOB = "seen by the prolog already, so it was there before the job"
 PROLOG, EPILOG = "prolog", "epilog"
 
@@ -35,12 +43,12 @@ class View:
     unseen: tuple[Unseen, ...]
 
 
-def view(records: Iterable[Record], nodes: Iterable[str], *, over: bool = True, all_read: bool = True) -> View:
+def view(kept: Iterable[Record], nodes: Iterable[str], *, over: bool = True, all_read: bool = True) -> View:
     """``nodes`` is Slurm's list of the job's nodes; ``over``: epilogs should have run.
 
     Without ``all_read`` some records may be there and could not be read: nobody may then be said to have left none.
     """
-    by: dict[tuple[str, str], Record] = {(record.node, record.hook): record for record in records}
+    by: dict[tuple[str, str], Record] = {(record.node, record.hook): record for record in kept}
     seen = {node for node, _ in by}
     names = list(dict.fromkeys([*nodes, *sorted(seen)]))
     findings: list[Finding] = []
@@ -77,3 +85,93 @@ def _dated(finding: Finding, before: Record | None, after: Record | None) -> Fin
     else:
         when = "seen by the epilog only, so it came during the job"
     return replace(finding, evidence=(*finding.evidence, Evidence("records", when)))
+
+
+@dataclass(frozen=True)
+class JobReport:
+    """A job as Slurm and its nodes' records know it. ``why`` says why Slurm could not be asked, or is empty."""
+
+    id: str
+    job: SlurmJob | None
+    why: str
+    found: tuple[Record, ...]
+    troubles: tuple[str, ...]
+    seen: View
+    named: tuple[Finding, ...]
+
+    @property
+    def over(self) -> bool:
+        return self.job is None or self.job.state not in ACTIVE
+
+    @property
+    def counted(self) -> list[Finding]:
+        return [one for one in self.named if not one.muted]
+
+    @property
+    def outcome(self) -> list[Result]:
+        outcome = [Result("records", FAIL if self.named else PASS, "", 0.0, None, self.named)]
+        outcome += [Result(probe, UNKNOWN, f"{node}: {note}") for probe, note, node in self.seen.not_checked]
+        outcome += [Result("records", UNKNOWN, f"{one.what}: {fold_nodes(one.nodes)}") for one in self.seen.unseen]
+        outcome += [Result("records", UNKNOWN, trouble) for trouble in self.troubles]
+        return [*outcome, *([Result("slurm", UNKNOWN, self.why)] if self.why else [])]
+
+
+def gather(rules: Policy, root: str, job_id: str, results: str | None, *, ask_slurm: bool = True) -> JobReport:
+    """Everything but the job's own output. Raises ValueError for what is no job id."""
+    host = Host(root, seconds=SECONDS)
+    job, why = None, "" if ask_slurm else "it was not asked (--no-slurm)"
+    try:
+        job = slurm.job(host, job_id) if ask_slurm else None
+    except ValueError:  # no job id: the caller's mistake, not Slurm's
+        raise
+    except Exception as error:
+        why = reason(error)
+    finally:
+        host.end_all()
+    found, troubles = read(rules, results, str(job.id) if job else job_id)
+    over = job is None or job.state not in ACTIVE
+    seen = view(found, nodes_of(job), over=over, all_read=not troubles)
+    named = tuple(rules.mute(finding) if not finding.muted else finding for finding in seen.findings)
+    return JobReport(job_id, job, why, tuple(found), tuple(troubles), seen, named)
+
+
+def well(job: SlurmJob | None) -> bool:
+    return job is not None and job.state == "COMPLETED" and not job.exit_code and not job.derived_code
+
+
+def read(rules: Policy, results: str | None, job: str) -> tuple[list[Record], list[str]]:
+    """Records of the job from the shared folder and from this machine's own, the shared one first."""
+    found: dict[tuple[str, str], Record] = {}
+    troubles: list[str] = []
+    for folder in folders(rules, results):
+        kept, trouble = records.job_records(folder, job.partition("_")[0])
+        troubles += trouble
+        for one in kept:
+            found.setdefault((one.node, one.hook), one)
+    return list(found.values()), troubles
+
+
+def folders(rules: Policy, results: str | None) -> list[str]:
+    """The folder named on the command line, or those of the policy."""
+    return [results] if results else list(filter(None, dict.fromkeys((rules.results_shared, rules.results))))
+
+
+def nodes_of(job: SlurmJob | None) -> list[str]:
+    """The job's nodes by Slurm's list; empty where it has none."""
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+
+    if job is None or not job.nodes or job.nodes in ("(null)", "None assigned"):
+        return []
+    try:
+        return list(NodeSet(job.nodes, resolver=RESOLVER_NOGROUP))
+    except Exception:
+        return []
+
+
+def nothing_known(job_id: str, why: str, rules: Policy, results: str | None, troubles: Iterable[str]) -> str:
+    where = " and ".join(folders(rules, results))
+    slurm_says = f"Slurm could not be asked ({why})" if why else "neither the controller nor the accounting knows it"
+    lines = [f"job {job_id}: {slurm_says}, and there is no record in {where}", *troubles]
+    return "\n".join(
+        [*lines, "Records of several nodes need results_shared in the policy; or name a folder: --results"]
+    )

@@ -10,8 +10,8 @@ import base64
 import hashlib
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from hpslurm import __version__
 from hpslurm.core.finding import P2, PRIORITIES
@@ -19,9 +19,6 @@ from hpslurm.core.probe import PASS, SKIP, Result
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass
 from hpslurm.show.render import filled, fold, fold_nodes, in_order_of_harm, not_checked, summary
-
-if TYPE_CHECKING:
-    from hpslurm.cluster.join import Members
 
 MOST_EVIDENCE = 20  # lines of one finding
 MOST_SQUARES = 5000  # nodes in the picture; the table has them all
@@ -68,8 +65,16 @@ class Row:
     grade: str  # p0, p1, p2, ok or unknown
 
 
-def page(results: Sequence[Result], members: Members, heads: Sequence[str], *, title: str = "hpslurm diagnose") -> str:
-    """The whole page. ``heads`` are the lines above the findings in the text report."""
+def page(
+    results: Sequence[Result],
+    rows: Sequence[Row],
+    heads: Sequence[str],
+    now: float,
+    cluster: str = "",
+    *,
+    title: str = "hpslurm diagnose",
+) -> str:
+    """The whole page. ``heads`` stand above the findings, as in the text; ``now`` is in seconds since the epoch."""
     import jinja2
 
     loader = jinja2.FileSystemLoader(os.path.dirname(os.path.abspath(__file__)))
@@ -77,7 +82,6 @@ def page(results: Sequence[Result], members: Members, heads: Sequence[str], *, t
     folded = fold(finding for result in results for finding in result.findings)
     missing = not_checked(results)
     passed = sum(one.outcome == PASS for one in results)
-    rows = node_rows(results, members)
     counts = {level: sum(one.rule.priority == level and not one.muted for one in folded) for level in PRIORITIES}
     digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
     return engine.get_template("page.html.jinja").render(
@@ -85,8 +89,8 @@ def page(results: Sequence[Result], members: Members, heads: Sequence[str], *, t
         script=SCRIPT,
         script_hash=f"sha256-{digest}",
         version=__version__,
-        made=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(members.now)),
-        cluster=members.cluster,
+        made=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(now)),
+        cluster=cluster,
         heads=[clean(line) for line in heads],
         summary=summary(folded, len(missing), passed),
         counts=counts,
@@ -122,44 +126,6 @@ def _finding(one: Any) -> dict[str, Any]:
         if one.muted
         else [(item.step, item.why, filled(item.command, nodes)) for item in in_order_of_harm(one.suggestions)],
     }
-
-
-def node_rows(results: Iterable[Result], members: Members) -> list[Row]:
-    """A row for each node, gravest first; the order of names within."""
-    found: dict[str, dict[str, str]] = {}
-    for result in results:
-        for finding in result.findings:
-            if finding.subject and not finding.muted:
-                found.setdefault(finding.subject, {})[finding.rule.id] = finding.rule.priority
-    rows = [_row(member, found.get(member.name, {}), members.now) for member in members.members]
-    order = ["p0", "p1", "p2", "unknown", "ok"]
-    return sorted(rows, key=lambda row: order.index(row.grade))
-
-
-def _row(member: Any, found: Mapping[str, str], now: float) -> Row:
-    node, instance, record = member.slurm, member.instance, member.record
-    ids = sorted(found.items(), key=lambda pair: (PRIORITIES.index(pair[1]), pair[0]))
-    # No job ever runs on a controller or login node, so nothing looks at it from the inside.
-    looked_at = record is not None or member.role in ("controller", "login")
-    made = record.run.get("time") if record else None
-    return Row(
-        name=clean(member.name, 80),
-        role=member.role,
-        group=instance.group if instance else "",
-        instance=member.instance_id,
-        slurm=node.words if node else "",
-        reason=clean(node.reason, 120) if node else "",
-        hyperpod=instance.status if instance else "",
-        jobs=str(len(member.jobs) or ""),
-        record=_age(now - made) if isinstance(made, (int, float)) else "",
-        findings=tuple((one, GRAVEST[priority]) for one, priority in ids),
-        grade=GRAVEST[ids[0][1]] if ids else "ok" if looked_at else "unknown",
-    )
-
-
-def _age(seconds: float) -> str:
-    minutes = max(0, int(seconds / 60))
-    return f"{minutes} min ago" if minutes < 120 else f"{minutes // 60} h ago"
 
 
 def picture(rows: Sequence[Row]) -> list[tuple[int, int, str, str]]:

@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from hpslurm import __version__
-from hpslurm.cli import group, version
+from hpslurm.cli import group
+from hpslurm.setup import versions as version
 
 
 def test_ours_comes_first_and_python_s_after_it():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpslurm.cluster.gpu_again import AGAIN, faulty, judge
-from hpslurm.cluster.join import Member, Members
+from hpslurm.cluster.model import Member, Members
 from hpslurm.core.finding import P0, P2, REPLACE, Evidence, Finding, Rule
 from hpslurm.core.probe import FAIL, Result
 from hpslurm.core.records import Record

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpslurm.cluster import guard
-from hpslurm.cluster.join import CONTROLLER, LOGIN, Member, Members
+from hpslurm.cluster.model import CONTROLLER, LOGIN, Member, Members
 from hpslurm.core import suggest
 from hpslurm.core.finding import DRAIN, LOOK, P1, REBOOT, REPLACE, Rule, Suggestion
 from hpslurm.core.policy import Policy

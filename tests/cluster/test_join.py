@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hpslurm.cluster import gather
-from hpslurm.cluster.join import CONTROLLER, LOGIN, WORKER, join
+from hpslurm.cluster.join import join
+from hpslurm.cluster.model import CONTROLLER, LOGIN, WORKER
 from hpslurm.core.records import Record
 from hpslurm.sources import hyperpod
 from hpslurm.sources.host import Host

@@ -6,7 +6,7 @@ import pytest
 
 from hpslurm.cluster import guard, join, matrix
 from hpslurm.cluster.aws.hyperpod import WORKING
-from hpslurm.cluster.join import CONTROLLER, LOGIN, WORKER, Member, Members
+from hpslurm.cluster.model import CONTROLLER, LOGIN, WORKER, Member, Members
 from hpslurm.core import suggest
 from hpslurm.core.finding import REBOOT, Suggestion
 from hpslurm.core.policy import Policy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpslurm.cluster import accounting, controllers, queue, slurm_conf
-from hpslurm.cluster.join import Member, Members
+from hpslurm.cluster.model import Member, Members
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import FAIL, PASS, SKIP, run
 from hpslurm.setup import hook_lines

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpslurm.cluster import slurm_nodes as nodes
-from hpslurm.cluster.join import Member, Members
+from hpslurm.cluster.model import Member, Members
 from hpslurm.core.finding import STEPS, Rule
 from hpslurm.core.policy import Policy
 from hpslurm.sources.slurm import Queued, SlurmNode, nodes_of_json, nodes_of_text

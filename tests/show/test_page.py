@@ -9,7 +9,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from hpslurm.cluster.join import CONTROLLER, WORKER, Member, Members
+from hpslurm.cluster.model import CONTROLLER, WORKER, Member, Members
+from hpslurm.cluster.node_rows import node_rows
 from hpslurm.core.finding import LOOK, P0, P1, P2, Evidence, Rule, Suggestion
 from hpslurm.core.probe import Result
 from hpslurm.core.records import Record
@@ -37,7 +38,8 @@ def finding(rule=BAD, subject="ip-10-1-0-2", text="31 of 32"):
 
 def page(*findings, **how):
     found = Result("efa", "fail", findings=findings) if findings else Result("efa", "pass")
-    return html.page([found, *how.pop("more", ())], members(**how), ["Slurm nodes: 3"])
+    results, everyone = [found, *how.pop("more", ())], members(**how)
+    return html.page(results, node_rows(results, everyone), ["Slurm nodes: 3"], everyone.now, everyone.cluster)
 
 
 def tags(text):
@@ -91,7 +93,7 @@ def test_without_findings_what_could_not_be_checked_is_said():
 
 
 def test_the_table_has_a_row_for_each_node_gravest_first_and_the_picture_a_square():
-    rows = html.node_rows([Result("efa", "fail", findings=(finding(), finding(NOTE, "ip-10-1-0-3")))], members())
+    rows = node_rows([Result("efa", "fail", findings=(finding(), finding(NOTE, "ip-10-1-0-3")))], members())
     assert [("ip-10-1-0-2", "p0"), ("ip-10-1-0-3", "p2"), ("ip-10-1-0-1", "ok")] == [(r.name, r.grade) for r in rows]
     squares = html.picture(rows * 20)
     assert (0, 0, "p0", "ip-10-1-0-2 efa-missing") == squares[0]
@@ -101,7 +103,7 @@ def test_the_table_has_a_row_for_each_node_gravest_first_and_the_picture_a_squar
 def test_a_node_that_nobody_saw_is_not_shown_as_fine():
     node = SlurmNode("n1", "IDLE")
     for role, grade in ((WORKER, "unknown"), (CONTROLLER, "ok")):
-        (row,) = html.node_rows([], Members((Member("n1", slurm=node, role=role),), 0.0))
+        (row,) = node_rows([], Members((Member("n1", slurm=node, role=role),), 0.0))
         assert grade == row.grade
 
 

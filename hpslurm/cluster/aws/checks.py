@@ -6,6 +6,7 @@ be read is reported with what would help, and takes nothing else with it.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,16 +15,16 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from hpslurm.cluster.aws import deep_checks, events, health_agent, hyperpod, lifecycle, security_groups, zones
-from hpslurm.cluster.aws.hyperpod import Cluster, Instance
 from hpslurm.cluster.aws.view import View
-from hpslurm.cluster.join import CONTROLLER, LOGIN, WORKER
+from hpslurm.cluster.model import CONTROLLER, LOGIN, WORKER, Cluster, Instance
 from hpslurm.core import probe
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import FAIL, PASS, SKIP, UNKNOWN, Result, Skip, Unknown
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass, replace
 from hpslurm.sources.aws import CLUSTER_ARN, CLUSTER_NAME, IAM, REGION, THREADS, Aws, Forbidden, NoAccess, NotFound
-from hpslurm.sources.hyperpod import Layout
+from hpslurm.sources.host import Host
+from hpslurm.sources.hyperpod import RESOURCES, Layout
 
 T = TypeVar("T")
 WINDOW = 2 * 3600  # seconds of logs by default
@@ -43,6 +44,8 @@ LOG_STREAMS: tuple[tuple[str, ModuleType], ...] = (
     ("deep_check_lines", deep_checks),
     ("lifecycle_lines", lifecycle),
 )
+# Any of these says that the person means AWS; without, and off HyperPod, it is not asked.
+AWS_ENV = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_ENDPOINT_URL")
 # what cannot be asked for without knowing the cluster's groups, network and id
 OF_THE_CLUSTER = ("cluster", "events", "rules", "subnets", "interfaces", *(key for key, _ in LOG_STREAMS))
 
@@ -56,6 +59,12 @@ class Options:
     profile: str = ""
     since: float = WINDOW
     seconds: float = 120.0
+
+
+def means_aws(options: Options, host: Host) -> bool:
+    """Whether there is any sign that this is about HyperPod: a name, the environment, or HyperPod's own file."""
+    named = options.cluster or options.region or options.profile or any(os.environ.get(name) for name in AWS_ENV)
+    return bool(named) or host.exists(RESOURCES)
 
 
 class NoCluster(Exception):

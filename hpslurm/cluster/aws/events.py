@@ -15,9 +15,10 @@ from datetime import datetime, timezone
 from functools import cache, lru_cache
 from typing import Any
 
-from hpslurm.cluster.aws.hyperpod import Cluster, Instance, named, seconds, span
+from hpslurm.cluster.aws.hyperpod import named, seconds, span
 from hpslurm.cluster.aws.view import View
 from hpslurm.cluster.causes import cause_of
+from hpslurm.cluster.model import Cluster, Instance
 from hpslurm.core import toml
 from hpslurm.core.finding import CONFIGURE, LOOK, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy

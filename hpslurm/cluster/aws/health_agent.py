@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
 from typing import Any
 
-from hpslurm.cluster.aws.hyperpod import Cluster, Instance, span
+from hpslurm.cluster.aws.hyperpod import span
 from hpslurm.cluster.aws.view import View
+from hpslurm.cluster.model import Cluster, Instance
 from hpslurm.core import suggest
 from hpslurm.core.finding import LOOK, P0, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy

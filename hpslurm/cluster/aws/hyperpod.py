@@ -16,13 +16,12 @@ from typing import Any
 
 from hpslurm.cluster.aws.view import View
 from hpslurm.cluster.causes import cause_of
-from hpslurm.cluster.join import CONTROLLER, LOGIN, WORKER
+from hpslurm.cluster.model import CONTROLLER, LOGIN, WORKER, Cluster, Group, Instance
 from hpslurm.core.finding import CONFIGURE, LOOK, P0, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Unknown
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass
-from hpslurm.node import instance as types
 from hpslurm.sources.aws import CLUSTER_ARN, Aws, Listing
 
 SECTION = "operations.md § 6"
@@ -51,97 +50,7 @@ WORKING = {
     "DetachInProgress": "being moved; its volumes are wiped on the way",
     "AttachInProgress": "being moved; its volumes are wiped on the way",
 }
-_NO_GPU = re.compile(r"[cimrt]\d")  # families of instance types
 _NODE_NAME = re.compile(r"ip-(\d{1,3})-(\d{1,3})-(\d{1,3})-(\d{1,3})")
-
-
-@dataclass(frozen=True)
-class Group:
-    """An instance group. ``role`` is controller, login, worker, or empty where nothing says.
-
-    ``security_groups`` and ``subnets`` are the ones in effect: the group's own where it
-    has some, else the cluster's.
-    """
-
-    name: str
-    type: str  # without ml.
-    status: str
-    current: int | None
-    target: int | None
-    role: str = ""
-    partitions: tuple[str, ...] = ()
-    security_groups: tuple[str, ...] = ()
-    subnets: tuple[str, ...] = ()
-    own_network: bool = False
-    scaling: bool = False
-    image_status: str = ""
-    update: str = ""
-
-    @property
-    def short(self) -> int:
-        """How many instances are missing."""
-        return max(0, (self.target or 0) - (self.current or 0))
-
-    @property
-    def efa(self) -> int | None:
-        """EFA devices of the type; None where no source gives a figure."""
-        row = types.table().get(self.type)
-        return row.efa if row else 0 if _NO_GPU.match(self.type) else None
-
-    @property
-    def trains(self) -> bool:
-        """Whether NCCL traffic runs between its nodes."""
-        return self.efa != 0 and self.role in (WORKER, "")
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """``recovery`` is Automatic, None (the word) or empty; ``continuous`` has an event history."""
-
-    arn: str
-    id: str
-    name: str
-    status: str
-    groups: tuple[Group, ...]
-    failure: str = ""
-    recovery: str = ""
-    continuous: bool = False
-    orchestrator: str = "slurm"
-    security_groups: tuple[str, ...] = ()
-    subnets: tuple[str, ...] = ()
-
-    def group(self, name: str) -> Group | None:
-        return next((group for group in self.groups if group.name == name), None)
-
-    @property
-    def scaling(self) -> bool:
-        return any(group.current != group.target for group in self.groups)
-
-
-@dataclass(frozen=True)
-class Instance:
-    """One instance as ListClusterNodes shows it; ``node`` is the name Slurm would give it.
-
-    ``launched`` is seconds since the epoch. After a replacement the node name stays and
-    the id changes, so neither may be kept from an earlier run.
-    """
-
-    id: str
-    group: str
-    status: str
-    node: str = ""
-    address: str = ""
-    type: str = ""  # without ml.
-    message: str = ""
-    launched: float | None = None
-    image: str = ""
-    image_status: str = ""
-    role: str = ""
-    zone: str = ""
-
-    @property
-    def subject(self) -> str:
-        return self.node or self.id
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ import shlex
 from collections.abc import Iterator
 
 from hpslurm.cluster.aws.health_agent import LogLine, evidence, log_group
-from hpslurm.cluster.aws.hyperpod import Cluster, Instance, span
+from hpslurm.cluster.aws.hyperpod import span
 from hpslurm.cluster.aws.view import View
+from hpslurm.cluster.model import Cluster, Instance
 from hpslurm.core.finding import CONFIGURE, LOOK, P1, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Unknown

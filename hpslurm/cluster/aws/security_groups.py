@@ -13,8 +13,8 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from hpslurm.cluster.aws.hyperpod import Cluster, Group, Instance
 from hpslurm.cluster.aws.view import View
+from hpslurm.cluster.model import Cluster, Group, Instance
 from hpslurm.core.finding import CONFIGURE, LOOK, P0, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Skip, Unknown

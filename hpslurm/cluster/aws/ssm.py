@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from hpslurm.cluster.aws import checks
 from hpslurm.cluster.aws.view import View
-from hpslurm.cluster.join import CONTROLLER, LOGIN, Member, Members
+from hpslurm.cluster.model import CONTROLLER, LOGIN, Member, Members
 from hpslurm.cluster.slurm_nodes import is_out
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import PASS, UNKNOWN, Result, Unknown

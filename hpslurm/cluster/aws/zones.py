@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from hpslurm.cluster.aws.hyperpod import Cluster, Instance
 from hpslurm.cluster.aws.security_groups import Interface
 from hpslurm.cluster.aws.view import View
+from hpslurm.cluster.model import Cluster, Instance
 from hpslurm.core.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Skip, Unknown

@@ -4,13 +4,14 @@ import pytest
 
 from hpslurm.cluster import causes
 from hpslurm.cluster.aws import hyperpod
-from hpslurm.cluster.aws.hyperpod import Cluster, Facts, Group, Instance
+from hpslurm.cluster.aws.hyperpod import Facts
+from hpslurm.cluster.model import LOGIN, WORKER, Cluster, Group, Instance
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Unknown
 from hpslurm.core.values import replace
 
 NOW = 1_000_000.0
-WORKERS = Group("worker-group-1", "p5.48xlarge", "InService", 4, 4, hyperpod.WORKER, ("gpu",))
+WORKERS = Group("worker-group-1", "p5.48xlarge", "InService", 4, 4, WORKER, ("gpu",))
 ARN = "arn:aws:sagemaker:us-west-2:123456789012:cluster/abcdefghijkl"
 HEALTHY = Cluster(ARN, "abcdefghijkl", "demo", "InService", (WORKERS,), recovery="Automatic")
 ONE = Instance(
@@ -158,7 +159,7 @@ def test_an_absent_orchestrator_means_slurm_and_an_override_replaces_the_network
     cluster = hyperpod.parse_cluster(raw)
     assert ("slurm", "abcdefghijkl") == (cluster.orchestrator, cluster.id)
     assert [("sg-1",), ("sg-2",)] == [group.security_groups for group in cluster.groups]
-    assert [("", ()), (hyperpod.WORKER, ("gpu",))] == [(group.role, group.partitions) for group in cluster.groups]
+    assert [("", ()), (WORKER, ("gpu",))] == [(group.role, group.partitions) for group in cluster.groups]
     assert "eks" == hyperpod.parse_cluster(raw | {"Orchestrator": {"Eks": {"ClusterArn": "x"}}}).orchestrator
     assert "slurm" == hyperpod.parse_cluster(raw | {"Orchestrator": {"Slurm": {}}}).orchestrator
 
@@ -173,7 +174,7 @@ def test_the_node_name_is_the_first_label_of_the_host_name():
 def test_a_type_without_figures_is_not_taken_for_one_without_efa():
     assert replace(WORKERS, type="p9.48xlarge").trains
     assert not replace(WORKERS, type="m7i.48xlarge").trains
-    assert not replace(WORKERS, role=hyperpod.LOGIN).trains
+    assert not replace(WORKERS, role=LOGIN).trains
 
 
 @pytest.mark.parametrize("row", causes.table(), ids=lambda row: row.id)

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from hpslurm.cluster.aws import security_groups
-from hpslurm.cluster.aws.hyperpod import LOGIN
 from hpslurm.cluster.aws.security_groups import Facts, Interface, SgRule
+from hpslurm.cluster.model import LOGIN
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Unknown
 from hpslurm.core.values import replace

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from hpslurm.cluster.aws import zones
-from hpslurm.cluster.aws.hyperpod import CONTROLLER, Instance
 from hpslurm.cluster.aws.security_groups import Interface
 from hpslurm.cluster.aws.view import View
 from hpslurm.cluster.aws.zones import Facts, Subnet
+from hpslurm.cluster.model import CONTROLLER, Instance
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Skip
 from hpslurm.core.values import replace

@@ -1,0 +1,136 @@
+"""What the cluster is made of: HyperPod's groups and instances, Slurm's nodes, and the two as members."""
+
+from __future__ import annotations
+
+import re
+
+from hpslurm.core.records import Record
+from hpslurm.core.values import dataclass
+from hpslurm.node import instance as types
+from hpslurm.sources.slurm import Queued, SlurmNode
+
+CONTROLLER = "controller"
+LOGIN = "login"
+WORKER = "worker"
+_NO_GPU = re.compile(r"[cimrt]\d")  # families of instance types
+
+
+@dataclass(frozen=True)
+class Group:
+    """An instance group. ``role`` is controller, login, worker, or empty where nothing says.
+
+    ``security_groups`` and ``subnets`` are the ones in effect: the group's own where it
+    has some, else the cluster's.
+    """
+
+    name: str
+    type: str  # without ml.
+    status: str
+    current: int | None
+    target: int | None
+    role: str = ""
+    partitions: tuple[str, ...] = ()
+    security_groups: tuple[str, ...] = ()
+    subnets: tuple[str, ...] = ()
+    own_network: bool = False
+    scaling: bool = False
+    image_status: str = ""
+    update: str = ""
+
+    @property
+    def short(self) -> int:
+        """How many instances are missing."""
+        return max(0, (self.target or 0) - (self.current or 0))
+
+    @property
+    def efa(self) -> int | None:
+        """EFA devices of the type; None where no source gives a figure."""
+        row = types.table().get(self.type)
+        return row.efa if row else 0 if _NO_GPU.match(self.type) else None
+
+    @property
+    def trains(self) -> bool:
+        """Whether NCCL traffic runs between its nodes."""
+        return self.efa != 0 and self.role in (WORKER, "")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """``recovery`` is Automatic, None (the word) or empty; ``continuous`` has an event history."""
+
+    arn: str
+    id: str
+    name: str
+    status: str
+    groups: tuple[Group, ...]
+    failure: str = ""
+    recovery: str = ""
+    continuous: bool = False
+    orchestrator: str = "slurm"
+    security_groups: tuple[str, ...] = ()
+    subnets: tuple[str, ...] = ()
+
+    def group(self, name: str) -> Group | None:
+        return next((group for group in self.groups if group.name == name), None)
+
+    @property
+    def scaling(self) -> bool:
+        return any(group.current != group.target for group in self.groups)
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One instance as ListClusterNodes shows it; ``node`` is the name Slurm would give it.
+
+    ``launched`` is seconds since the epoch. After a replacement the node name stays and
+    the id changes, so neither may be kept from an earlier run.
+    """
+
+    id: str
+    group: str
+    status: str
+    node: str = ""
+    address: str = ""
+    type: str = ""  # without ml.
+    message: str = ""
+    launched: float | None = None
+    image: str = ""
+    image_status: str = ""
+    role: str = ""
+    zone: str = ""
+
+    @property
+    def subject(self) -> str:
+        return self.node or self.id
+
+
+@dataclass(frozen=True)
+class Member:
+    """One node, by its Slurm name (or HyperPod's, where Slurm knows no such node).
+
+    ``record`` is the newest that was made by this very instance since its last boot;
+    ``dropped`` says why an older one was not taken. ``role`` is empty where nobody knows it.
+    """
+
+    name: str
+    slurm: SlurmNode | None = None
+    record: Record | None = None
+    dropped: str = ""
+    jobs: tuple[Queued, ...] = ()
+    role: str = ""
+    instance_id: str = ""
+    instance: Instance | None = None  # what HyperPod says of the instance, where AWS was asked
+
+
+@dataclass(frozen=True)
+class Members:
+    """The cluster. ``now`` is seconds since the epoch; ``recovery`` is HyperPod's NodeRecovery, if known."""
+
+    members: tuple[Member, ...]
+    now: float
+    cluster: str = ""
+    recovery: str = ""
+    region: str = ""
+
+    def named(self, name: str) -> Member | None:
+        return next((one for one in self.members if one.name == name), None)

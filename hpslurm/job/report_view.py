@@ -1,0 +1,79 @@
+"""``hpslurm report`` as people and programs see it."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from hpslurm.core import records
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import UNKNOWN, Result
+from hpslurm.core.text import clean
+from hpslurm.job import cause
+from hpslurm.job.report import ACTIVE, JobReport, View, well
+from hpslurm.scan import lines as scan_lines
+from hpslurm.show import diagnosis, render
+from hpslurm.sources.slurm import SlurmJob
+
+
+def results_of(report: JobReport, ended: cause.Cause | None) -> list[Result]:
+    """Everything that was looked at, the job's output too."""
+    return [*report.outcome, *(Result("job_output", UNKNOWN, note) for note in (ended.notes if ended else ()))]
+
+
+def json_lines(rules: Policy, job_id: str, outcome: list[Result], why: cause.Cause | None) -> list[dict[str, Any]]:
+    *before, end = records.lines(rules, {**os.environ, "SLURM_JOB_ID": job_id}, "report", outcome)
+    events = [scan_lines.event_line(one) for one in scan_lines.worth_keeping(why.events)] if why else []
+    diagnosis = [scan_lines.diagnosis_line(why.diagnosis)] if why else []
+    return [*before, *events, *diagnosis, end]
+
+
+def headline(job: SlurmJob | None, job_id: str, why: str = "") -> str:
+    """How the job ended, in one line; ``why`` says why Slurm could not be asked."""
+    if job is None and why:
+        return f"Job {job_id}: state unknown, Slurm could not be asked; its nodes' records are here"
+    if job is None:
+        return f"Job {job_id}: state unknown, Slurm has forgotten it; its nodes' records remain"
+    parts = [f"Job {job_id} ({clean(job.name, 40)}) of {clean(job.user, 40)}: {job.state}"]
+    if job.reason and job.reason != "None":
+        parts.append(f"reason {clean(job.reason, 60)}")
+    if job.exit_code is not None and job.state not in ACTIVE:
+        parts.append(f"exit code {job.exit_code}:{job.exit_signal or 0}")
+    if job.derived_code or job.derived_signal:
+        parts.append(f"worst step {job.derived_code or 0}:{job.derived_signal or 0}")
+    if job.nodes:
+        parts.append(f"on {clean(job.nodes, 60)}")
+    if job.start_time and job.end_time and job.end_time >= job.start_time and job.state not in ACTIVE:
+        began = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(job.start_time))
+        parts.append(f"{job.end_time - job.start_time} s from {began}")
+    if job.restarts:
+        parts.append(f"restarted {job.restarts} times")
+    return ", ".join(parts) + (f"  [{job.source}]" if job.source else "")
+
+
+def text(report: JobReport, ended: cause.Cause | None) -> list[str]:
+    """The report as people see it: one line for a job that went well and left nothing."""
+    job, seen, troubles, why = report.job, report.seen, report.troubles, report.why
+    folded = render.fold(report.named)
+    not_checked = [render.NotChecked(probe, note, (node,)) for probe, note, node in seen.not_checked]
+    head = headline(job, report.id, why)
+    if well(job) and not folded and not not_checked and not troubles and not why and ended is None:
+        return render.fitted(f"{head}; {_recorded(seen, job)}")
+    lines = render.fitted(head)
+    if ended:
+        lines += diagnosis.text(ended.diagnosis)
+    lines += [line for one in folded for line in render.finding_lines(one)]
+    lines += render.not_checked_lines(not_checked)
+    warned = [f"{one.what}: {render.fold_nodes(one.nodes)}" for one in seen.unseen]
+    warned += [clean(trouble) for trouble in (*troubles, *filter(None, [why]))]
+    lines += [line for one in warned for line in render.labelled("WARN", one)]
+    unknown = len(not_checked) + len(seen.unseen) + len(troubles) + bool(why) + len(ended.notes if ended else ())
+    return [*lines, *render.fitted(render.summary(folded, unknown, seen.passed))]
+
+
+def _recorded(seen: View, job: SlurmJob | None) -> str:
+    missing = [f"{one.what}: {render.fold_nodes(one.nodes)}" for one in seen.unseen]
+    if len(missing) == 2 and not seen.passed:
+        return "its nodes left no record"
+    return "; ".join(["nothing found on its nodes", *missing])
