@@ -75,7 +75,7 @@ def command(
     if known.job is None and not known.found:
         raise click.ClickException(report.nothing_known(job_id, known.why, rules, results, known.troubles))
     ended = None
-    if known.over and (output or not report.well(known.job)):
+    if known.has_output and (output or not report.well(known.job)):
         ended = cause.find(known.job, output, known.found, known.counted)
     outcome = report_view.results_of(known, ended)
     if as_json:

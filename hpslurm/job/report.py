@@ -20,6 +20,7 @@ from hpslurm.sources.host import Host
 from hpslurm.sources.slurm import SlurmJob
 
 SECONDS = 25.0  # for Slurm's programs together
+NOT_BEGUN = ("PENDING", "CONFIGURING", "REQUEUED")
 ACTIVE = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "RESIZING", "STAGE_OUT")
 BEFORE_THE_JOB = "seen by the prolog already, so it was there before the job"
 PROLOG, EPILOG = "prolog", "epilog"
@@ -102,6 +103,11 @@ class JobReport:
     @property
     def over(self) -> bool:
         return self.job is None or self.job.state not in ACTIVE
+
+    @property
+    def has_output(self) -> bool:
+        """Whether the job began, so that there can be output of it."""
+        return self.job is None or self.job.state not in NOT_BEGUN
 
     @property
     def counted(self) -> list[Finding]:

@@ -13,6 +13,7 @@ from hpslurm.core.text import clean
 from hpslurm.job import cause
 from hpslurm.job.report import ACTIVE, JobReport, View, well
 from hpslurm.scan import lines as scan_lines
+from hpslurm.scan.reason import HEALTHY, UNDETERMINED
 from hpslurm.show import diagnosis, render
 from hpslurm.sources.slurm import SlurmJob
 
@@ -61,6 +62,10 @@ def text(report: JobReport, ended: cause.Cause | None) -> list[str]:
     if well(job) and not folded and not not_checked and not troubles and not why and ended is None:
         return render.fitted(f"{head}; {_recorded(seen, job)}")
     lines = render.fitted(head)
+    if not report.over:
+        lines += render.labelled(
+            "WARN", f"the job is {job.state if job else 'not over'}: what follows is what there is so far"
+        )
     if ended:
         lines += diagnosis.text(ended.diagnosis)
     lines += [line for one in folded for line in render.finding_lines(one)]
@@ -69,7 +74,10 @@ def text(report: JobReport, ended: cause.Cause | None) -> list[str]:
     warned += [clean(trouble) for trouble in (*troubles, *filter(None, [why]))]
     lines += [line for one in warned for line in render.labelled("WARN", one)]
     unknown = len(not_checked) + len(seen.unseen) + len(troubles) + bool(why) + len(ended.notes if ended else ())
-    return [*lines, *render.fitted(render.summary(folded, unknown, seen.passed))]
+    last = render.summary(folded, unknown, seen.passed)
+    if ended and ended.diagnosis.cause not in (HEALTHY, UNDETERMINED):
+        last = f"Cause found: {ended.diagnosis.cause} · {last.replace('Issues found', 'issues recorded on its nodes')}"
+    return [*lines, *render.fitted(last)]
 
 
 def _recorded(seen: View, job: SlurmJob | None) -> str:
