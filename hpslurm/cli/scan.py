@@ -10,14 +10,12 @@ from collections.abc import Iterable
 import click
 
 from hpslurm.core import policy, records
-from hpslurm.core.finding import NOISE, P0, P1, PRIORITIES, Diagnosis, Event
+from hpslurm.core.finding import NOISE, PRIORITIES, Diagnosis, Event
 from hpslurm.core.text import clean
-from hpslurm.scan import lines
+from hpslurm.scan import lines, model
 from hpslurm.scan.collect import Collector, expand
 from hpslurm.scan.reason import HEALTHY, UNDETERMINED, reason
 from hpslurm.show import diagnosis as show_diagnosis
-
-DEGRADED = ("slow_bandwidth", "straggler", "gdr_missing", "efa_not_used", "job_cancelled")  # P1; other faults are P0
 
 
 @click.command(
@@ -79,7 +77,7 @@ def counts(diagnosis: Diagnosis, fail_on: str, strict: bool) -> bool:
         return strict
     if fail_on == "never":
         return strict and diagnosis.confidence == "low"
-    return PRIORITIES.index(P1 if diagnosis.cause in DEGRADED else P0) <= PRIORITIES.index(fail_on)
+    return PRIORITIES.index(model.causes()[diagnosis.cause].priority) <= PRIORITIES.index(fail_on)
 
 
 def print_lines(events: Iterable[Event], diagnosis: Diagnosis) -> None:

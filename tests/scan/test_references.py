@@ -6,11 +6,11 @@ import pytest
 
 from hpslurm.core import references
 from hpslurm.core.finding import STEPS, Culprit
-from hpslurm.scan import advice, quickref
+from hpslurm.scan import advice, model, quickref
 from hpslurm.scan.checks import CHECKS
 from hpslurm.scan.patterns import table
 
-CAUSES = list(advice.causes())
+CAUSES = list(model.causes())
 ROWS = table().patterns
 
 
@@ -18,7 +18,7 @@ ROWS = table().patterns
 def test_the_section_of_a_cause_names_it(cause: str):
     section = references.of_finding(cause)
     assert section is not None
-    assert f"debugging-guide.md § {advice.causes()[cause]['section']}" == section.name
+    assert f"debugging-guide.md § {model.causes()[cause].section}" == section.name
 
 
 def test_no_section_names_a_cause_that_does_not_exist():
