@@ -33,7 +33,12 @@ from hpslurm.show import diagnosis as show_diagnosis
     help="Exit 3 from this priority upwards.",
 )
 @click.option("--strict", is_flag=True, help="Exit 3 also when the cause is undetermined.")
-@click.option("--events", "show_events", is_flag=True, help="Print every event that was considered.")
+@click.option(
+    "--events",
+    "show_events",
+    is_flag=True,
+    help="Print every event that was considered, and lines that are normal here, with why.",
+)
 def command(paths: tuple[str, ...], as_json: bool, fail_on: str, strict: bool, show_events: bool) -> int:
     """Name the cause of a failure from logs, and who started it.
 
@@ -62,12 +67,18 @@ def command(paths: tuple[str, ...], as_json: bool, fail_on: str, strict: bool, s
             click.echo(line)
         if show_events:
             for event in events:
-                if event.role != NOISE:
-                    click.echo(
-                        f"       {event.role:8} {event.cause:26} {event.pattern:22} {clean(event.file)}:{event.line} ×{event.count}  {clean(event.text, 120)}"  # noqa: E501
-                    )
+                if event.role != NOISE or event.pattern == "benign":
+                    click.echo(event_text(event))
     sys.stdout.flush()
     return 3 if counts(diagnosis, fail_on, strict) else 0
+
+
+def event_text(event: Event) -> str:
+    """One line for --events: what it was taken for, where it stands, what it says."""
+    where = f"{clean(event.file)}:{event.line} ×{event.count}"
+    if event.pattern == "benign":
+        return f"       normal   {where}  {clean(event.text, 120)}  ({event.fact('why')})"
+    return f"       {event.role:8} {event.cause:26} {event.pattern:22} {where}  {clean(event.text, 120)}"
 
 
 def counts(diagnosis: Diagnosis, fail_on: str, strict: bool) -> bool:
