@@ -20,9 +20,9 @@ from hpslurm.bundle import archive
 from hpslurm.bundle import parts as bundle_parts
 from hpslurm.bundle.archive import Part
 from hpslurm.bundle.parts import Asked, Bundle
-from hpslurm.cli.options import Duration
+from hpslurm.cli import options
 from hpslurm.cluster.aws import checks
-from hpslurm.core import policy, records
+from hpslurm.core import records
 from hpslurm.core.text import clean, whole
 from hpslurm.show import render
 from hpslurm.show.progress import Progress
@@ -41,7 +41,7 @@ class Moment(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
         text = str(value).strip()
         if re.fullmatch(r"\d{1,6}[smhd]?", text):
-            return time.time() - Duration().convert(text, param, ctx)
+            return time.time() - options.Duration().convert(text, param, ctx)
         try:
             found = datetime.fromisoformat(re.sub(r"[Zz]\Z", "+00:00", text))
         except ValueError:
@@ -64,7 +64,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]
 
 @click.command(
     "bundle",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=options.HELP,
     epilog="Exit codes: 0 done, 1 nothing could be collected or the file could not be written, 2 wrong command line.",
 )
 @click.option("--job", default="", metavar="JOBID", help="The job that failed.")
@@ -76,9 +76,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]
     metavar="FILE",
     help="A log, or a folder of logs; may be repeated. The job's own output comes by itself.",
 )
-@click.option("--cluster", default="", metavar="NAME", help="HyperPod cluster, by name or ARN (default: this node's).")
-@click.option("--region", default="", help="AWS region (default: environment, profile, or this node's).")
-@click.option("--profile", default="", help="AWS profile.")
+@options.aws_cluster
 @click.option("--since", type=Moment(), help="When the failure began, in UTC, as in 2025-11-30T03:10Z or 90m ago.")
 @click.option(
     "--until", type=Moment(), help="When it was over.  [default for both: the job's time, else the last 2 hours]"
@@ -96,15 +94,12 @@ class Size(click.ParamType):  # type: ignore[type-arg]
 )
 @click.option("--dry-run", is_flag=True, help="List what would be in it and what is missing; write nothing.")
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
-@click.option("--no-aws", is_flag=True, help="Do not ask AWS.")
-@click.option("--no-slurm", is_flag=True, help="Do not ask Slurm.")
-@click.option("--results", metavar="FOLDER", help="Where records are (default: as the policy says).")
-@click.option(
-    "--reports", multiple=True, type=click.Path(exists=True, file_okay=False), help="Also read records from here."
-)
-@click.option("--policy", "policy_path", default=policy.PATH, show_default=True, help="Thresholds and mutes.")
-@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
-@click.option("--root", default="/", hidden=True)
+@options.no_aws_no_slurm
+@options.results
+@options.reports
+@options.policy_path()
+@options.as_json("Print one line of JSON.")
+@options.root
 def command(
     job: str,
     logs: tuple[str, ...],

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import click
 
+from hpslurm.cli import options
 from hpslurm.core import policy as policies
 from hpslurm.core import records, replay
 from hpslurm.core.records import Record
@@ -40,7 +41,7 @@ def read(folder: str) -> tuple[list[Record], list[str]]:
 
 @click.command(
     "what-if",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=options.HELP,
     epilog="Exit codes: 0 done, 1 no records or a policy that cannot be used, 2 wrong command line.",
 )
 @click.option(
@@ -58,7 +59,7 @@ def read(folder: str) -> tuple[list[Record], list[str]]:
     type=click.Path(exists=True, file_okay=False),
     help="A results folder: of one node, or the shared one.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines, one for each change.")
+@options.as_json("Print JSON lines, one for each change.")
 def command(policy_path: str, folder: str, as_json: bool) -> int:
     """What would another policy have found, drained and spared? Nothing is changed.
 
