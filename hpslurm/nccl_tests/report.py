@@ -16,9 +16,10 @@ from hpslurm.core.policy import Policy
 from hpslurm.core.text import clean
 from hpslurm.core.values import asdict
 from hpslurm.nccl_tests import search
-from hpslurm.nccl_tests.judge import WRONG as WRONG_DATA
-from hpslurm.nccl_tests.judge import expected, size_name
+from hpslurm.nccl_tests.expected import expected
+from hpslurm.nccl_tests.rules import WRONG as WRONG_DATA
 from hpslurm.nccl_tests.search import FAILED, HUNG, OK, WRONG, Named, Options, Result, Run, State, Verdict
+from hpslurm.nccl_tests.words import size_name
 from hpslurm.show.render import fold_nodes
 
 _SEARCH = "performance-testing.md § 6"
