@@ -20,7 +20,7 @@ from hpslurm.core import policy as policies
 from hpslurm.core import whole_file
 from hpslurm.core.policy import Policy
 from hpslurm.core.values import replace
-from hpslurm.nccl_tests import baseline, find_slow, html_page, prepare, report, running, search, steps, view
+from hpslurm.nccl_tests import accused, baseline, find_slow, html_page, prepare, report, running, runs, steps, view
 from hpslurm.nccl_tests.judge import verdict
 from hpslurm.nccl_tests.prepare import CannotRun, Request, WrongOption
 from hpslurm.nccl_tests.verdict import Facts
@@ -228,7 +228,7 @@ def find_slow_node(request: Request, where: launch.Allocation, how: steps.How, p
     for line in running_search.rounds():
         click.echo(line, err=request.as_json)
     state = running_search.state
-    judged = search.verdict(state)
+    judged = accused.verdict(state)
     known = name if os.path.basename(how.program) == steps.PROGRAM else ""  # figures exist for all_reduce only
     nics = find_slow.nics_of_rails(judged, how.logs, warn)
     findings = report.findings(judged, policy, known, how.gpus, how.preset.largest, nics)
@@ -243,9 +243,9 @@ def prepared_search(request: Request, where: launch.Allocation, how: steps.How) 
     """A new search, or the one that --resume names."""
     if len(where.nodes) < 2:
         raise CannotRun("--find-slow needs two nodes or more; one node alone: hpslurm nccl-tests")
-    thorough = search.FULL if request.preset == "full" else search.QUICK
+    thorough = runs.FULL if request.preset == "full" else runs.QUICK
     thorough = replace(thorough, seed=request.seed, rails=how.gpus if how.gpus > 1 else 0)
-    state = search.State(where.nodes, thorough, find_slow.blocks_of(where))
+    state = runs.State(where.nodes, thorough, find_slow.blocks_of(where))
     path = os.path.join(how.logs, find_slow.FILE)
     prepared = find_slow.Search(where, how, state, path, request.side_by_side)
     if request.resume:

@@ -13,10 +13,10 @@ from typing import Any
 
 from hpslurm.core import records
 from hpslurm.core.text import clean
-from hpslurm.nccl_tests import report, search, steps
+from hpslurm.nccl_tests import accused, search, search_file, steps
 from hpslurm.nccl_tests.prepare import CannotRun
 from hpslurm.nccl_tests.running import StepOutput, Warn, read_logs, run_steps, why_no_table
-from hpslurm.nccl_tests.search import FAILED, HUNG, OK, WRONG, Result, Run, State
+from hpslurm.nccl_tests.runs import FAILED, HUNG, OK, WRONG, Result, Run, State, observe
 from hpslurm.scan import nccl_rails
 from hpslurm.scan.nccl_tests import NcclLog
 from hpslurm.show.render import fold_nodes
@@ -35,7 +35,7 @@ class Search:
 
     def resume(self, path: str, text: str) -> None:
         """Go on from the file of an earlier search. Raises ValueError that names the line."""
-        self.state, self.done = report.resumed(text, path)
+        self.state, self.done = search_file.resumed(text, path)
         self.path = path
 
     def write(self, line: Mapping[str, Any]) -> None:
@@ -50,7 +50,7 @@ class Search:
 
     def begin(self) -> None:
         if not os.path.exists(self.path):
-            self.write(report.head_line(self.state, self.how.program))
+            self.write(search_file.head_line(self.state, self.how.program))
 
     def rounds(self) -> Iterator[str]:
         """Run all rounds; yields a line about each one that is over. Raises CannotRun where the first is in vain."""
@@ -61,9 +61,9 @@ class Search:
             self.done = ()
             for result in self._round([run for run in runs if run not in known], number):
                 known[result.run] = result
-                self.write(report.result_line(result, number))
+                self.write(search_file.result_line(result, number))
             results = [known[run] for run in runs]
-            self.state = search.observe(self.state, results)
+            self.state = observe(self.state, results)
             if number == 0 and all(result.status == FAILED for result in results):
                 os.unlink(self.path)  # there is nothing in it to go on from
                 raise CannotRun(f"not one of {len(results)} runs printed a table. {self.why_no_table}")
@@ -149,11 +149,11 @@ def healthy_rounds(state: State) -> int:
     """Rounds of a cluster on which every run is equally fast: the planner is asked."""
     trial = State(state.nodes, state.options, state.blocks)
     while runs := search.next_round(trial):
-        trial = search.observe(trial, [Result(run, 1.0) for run in runs])
+        trial = observe(trial, [Result(run, 1.0) for run in runs])
     return len(trial.rounds)
 
 
-def nics_of_rails(verdict: search.Verdict, folder: str, warn: Warn) -> dict[tuple[str, int], list[str]]:
+def nics_of_rails(verdict: accused.Verdict, folder: str, warn: Warn) -> dict[tuple[str, int], list[str]]:
     """For each slow rail, by node and GPU, its NICs as NCCL's lines of the rail runs name them."""
     nics: dict[tuple[str, int], list[str]] = {}
     for named in verdict.named:

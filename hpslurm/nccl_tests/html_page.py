@@ -9,8 +9,9 @@ from typing import Any
 
 from hpslurm.core.finding import Finding
 from hpslurm.core.text import clean
-from hpslurm.nccl_tests import search
-from hpslurm.nccl_tests.search import Named, State
+from hpslurm.nccl_tests import accused
+from hpslurm.nccl_tests.accused import Named
+from hpslurm.nccl_tests.runs import State
 from hpslurm.nccl_tests.verdict import BELOW, FAR_BELOW, TOO_MUCH, Size, Verdict
 from hpslurm.nccl_tests.view import heading, number, pairs_of, ranking
 from hpslurm.nccl_tests.words import size_name
@@ -47,7 +48,7 @@ def of_run(verdict: Verdict, output: Output) -> str:
     )
 
 
-def of_search(state: State, verdict: search.Verdict, instance: str, findings: Iterable[Finding] = ()) -> str:
+def of_search(state: State, verdict: accused.Verdict, instance: str, findings: Iterable[Finding] = ()) -> str:
     """The heat map of pairs and the ranking of nodes."""
     accused = {node for named in verdict.named for node in named.nodes}
     rows = ranking(state)
@@ -123,7 +124,7 @@ def _round_step(step: float) -> float:
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= step)
 
 
-def heat(state: State, verdict: search.Verdict) -> dict[str, Any]:
+def heat(state: State, verdict: accused.Verdict) -> dict[str, Any]:
     """Cells of the pair matrix: for each pair the median of its runs, as a share of normal."""
     seen: dict[frozenset[str], list[float]] = {}
     for result in pairs_of(state):

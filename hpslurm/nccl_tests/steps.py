@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 
 from hpslurm.core.values import dataclass, replace
-from hpslurm.nccl_tests.search import RAIL, Run
+from hpslurm.nccl_tests.runs import RAIL, Run
 from hpslurm.sources.launch import Step
 
 PROGRAM = "all_reduce_perf"

@@ -9,8 +9,8 @@ import click
 from hpslurm.core import records
 from hpslurm.core.finding import P0, Finding
 from hpslurm.core.text import clean
-from hpslurm.nccl_tests import search
-from hpslurm.nccl_tests.search import Result, State
+from hpslurm.nccl_tests import accused
+from hpslurm.nccl_tests.runs import PAIR, PATH, RETEST, Result, State
 from hpslurm.nccl_tests.verdict import BELOW, FAR_BELOW, GOOD, TOO_MUCH, Size, Verdict
 from hpslurm.nccl_tests.words import size_name
 from hpslurm.scan import nccl_rails
@@ -18,6 +18,7 @@ from hpslurm.scan.nccl_tests import Output
 from hpslurm.show import render
 
 BAR, SHORTEST_BAR = 30, 8  # characters for the fastest size; where fewer have room there is no bar
+MOST_RANKS = 16  # rows of the table of NICs
 COLOURS = {GOOD: "green", BELOW: "yellow", FAR_BELOW: "red", TOO_MUCH: "yellow"}
 
 
@@ -85,8 +86,8 @@ def table_lines(sizes: Sequence[Size]) -> list[str]:
     """One line a size; the bar is drawn to the fastest size, with a mark where the floor stands."""
     if not sizes:
         return []
-    top = max([one.busbw for one in sizes] + [one.fail or 0.0 for one in sizes]) or 1.0
-    compared = any(one.expected for one in sizes)
+    top = max([size.busbw for size in sizes] + [size.fail or 0.0 for size in sizes]) or 1.0
+    compared = any(size.expected for size in sizes)
     head = (
         f"{'size':>10} {'GB/s':>8}" + (f" {'expected':>9} {'floor':>8} {'share':>6}" if compared else "") + "  verdict"
     )
@@ -99,7 +100,7 @@ def table_lines(sizes: Sequence[Size]) -> list[str]:
         drawn = bar(size.busbw, size.fail, top, render.terminal_width() - len(text) - 16)
         word = click.style(f"{size.outcome:<14}" if drawn else size.outcome, fg=COLOURS.get(size.outcome))
         lines.append(f"{text}  {word}{drawn}")
-    sources = dict.fromkeys(one.source for one in sizes if one.source)
+    sources = dict.fromkeys(size.source for size in sizes if size.source)
     lines += [line for source in sources for line in render.fitted(f"expected from: {source}")]
     return lines
 
@@ -116,12 +117,9 @@ def bar(busbw: float, floor: float | None, top: float, room: int) -> str:
     return "".join(cells).rstrip()
 
 
-MOST_RANKS = 16  # rows of the table of NICs
-
-
 def nic_lines(rails: nccl_rails.Rails) -> list[str]:
     """NICs by rank, where they are uneven: the ranks of nodes that have fewer, and one other node to compare with."""
-    bad = {one.host for one in nccl_rails.uneven(rails)}
+    bad = {rank.host for rank in nccl_rails.uneven(rails)}
     if not bad:
         return []
     hosts = [*sorted(bad), *sorted({host for host, _ in rails.ranks} - bad)[:1]]
@@ -156,7 +154,7 @@ def last_line(verdict: Verdict) -> str:
         "low": click.style("LOW", fg="yellow", bold=True),
         "good": click.style("GOOD", fg="green", bold=True),
     }.get(verdict.words, verdict.words.upper())
-    compared = sum(one.expected is not None for one in verdict.sizes)
+    compared = sum(size.expected is not None for size in verdict.sizes)
     why = f"{compared} of {len(verdict.sizes)} sizes compared with a floor"
     above = " (see above)" if verdict.counted else ""
     long = len(f"Verdict: {verdict.words}; {why}{above}") > render.terminal_width()
@@ -166,13 +164,13 @@ def last_line(verdict: Verdict) -> str:
 # the search
 
 
-def search_lines(state: State, verdict: search.Verdict, findings: Sequence[Finding]) -> list[str]:
+def search_lines(state: State, verdict: accused.Verdict, findings: Sequence[Finding]) -> list[str]:
     """The verdict of a search as lines."""
     above = [line for folded in render.fold(findings) for line in render.finding_lines(folded)]
     return [*above, *ranking_lines(state, verdict), _who_is_named(state, verdict, findings)]
 
 
-def _who_is_named(state: State, verdict: search.Verdict, findings: Sequence[Finding]) -> str:
+def _who_is_named(state: State, verdict: accused.Verdict, findings: Sequence[Finding]) -> str:
     nodes = len(state.nodes)
     accused = sorted({node for named in verdict.named for node in named.nodes})
     if accused:
@@ -189,15 +187,14 @@ def ranking(state: State) -> list[tuple[str, float, int]]:
     for result in pairs_of(state):
         for node in result.run.nodes:
             rates[node].append(result.value)
-    return sorted(((node, max(found), len(found)) for node, found in rates.items() if found), key=lambda row: row[1])
+    return sorted(((node, max(own), len(own)) for node, own in rates.items() if own), key=lambda row: row[1])
 
 
 def pairs_of(state: State) -> list[Result]:
-    kinds = (search.PAIR, search.RETEST, search.PATH)
-    return [one for results in state.rounds for one in results if one.run.kind in kinds]
+    return [result for results in state.rounds for result in results if result.run.kind in (PAIR, RETEST, PATH)]
 
 
-def ranking_lines(state: State, verdict: search.Verdict, most: int = 10) -> list[str]:
+def ranking_lines(state: State, verdict: accused.Verdict, most: int = 10) -> list[str]:
     """The slowest nodes by their best run, with a bar; the mark is the line below which a run is slow."""
     rows = ranking(state)
     if not rows or not verdict.normal:
@@ -205,7 +202,7 @@ def ranking_lines(state: State, verdict: search.Verdict, most: int = 10) -> list
     top = max(rate for _, rate, _ in rows) or 1.0
     width = max(len(node) for node, _, _ in rows[:most])
     lines = [f"slowest nodes by their best run (normal {verdict.normal:.1f} GB/s, slow below {verdict.line:.1f}):"]
-    for node, rate, runs in rows[:most]:
-        text = f"  {clean(node):<{width}} {rate:8.1f}  {runs:2} run{'s' if runs > 1 else ' '}  "
+    for node, rate, times in rows[:most]:
+        text = f"  {clean(node):<{width}} {rate:8.1f}  {times:2} run{'s' if times > 1 else ' '}  "
         lines.append((text + bar(rate, verdict.line, top, render.terminal_width() - len(text))).rstrip())
     return lines

@@ -14,9 +14,9 @@ import pytest
 
 from hpslurm.core.policy import Mute, Policy
 from hpslurm.core.values import replace
-from hpslurm.nccl_tests import baseline, find_slow, html_page, report, search, steps, view
+from hpslurm.nccl_tests import baseline, find_slow, html_page, report, runs, steps, view
 from hpslurm.nccl_tests.judge import verdict as verdict_on
-from hpslurm.nccl_tests.search import Run
+from hpslurm.nccl_tests.runs import Run
 from hpslurm.nccl_tests.verdict import Facts
 from hpslurm.scan import nccl_tests as reading
 from hpslurm.sources import launch
@@ -230,7 +230,7 @@ def test_a_host_name_that_is_markup_stays_text():
     hosts = ("<img/src=x>", '"onload="x', "c", "d")
     cluster = model.Cluster(hosts, {}, (model.Fault("node", hosts[:1], 0.5),), __import__("random").Random(1))
     cluster.blocks = dict.fromkeys(hosts, "")
-    state, verdict = model.search(cluster, replace(search.QUICK, alone=False))
+    state, verdict = model.search(cluster, replace(runs.QUICK, alone=False))
     page = Page(html_page.of_search(state, verdict, "", report.findings(verdict, Policy(), "", 8, GIB)))
     assert "img" not in page.tags
 
@@ -251,7 +251,7 @@ def test_a_browser_draws_the_page_without_scripts_or_errors(tmp_path):
 
 def test_the_page_of_a_search_has_a_cell_for_each_pair_and_a_row_for_each_node():
     cluster = model.cluster(16, "node", 1, 0.6, 3)
-    state, verdict = model.search(cluster, search.QUICK)
+    state, verdict = model.search(cluster, runs.QUICK)
     text = html_page.of_search(state, verdict, "p5.48xlarge", report.findings(verdict, Policy(), "", 8, GIB))
     pairs = {frozenset(one.run.nodes) for one in view.pairs_of(state)}
     assert 2 * len(pairs) == text.count("<title>") - 1  # one of them is the page's own
@@ -261,7 +261,7 @@ def test_the_page_of_a_search_has_a_cell_for_each_pair_and_a_row_for_each_node()
 
 def test_the_page_of_a_thousand_nodes_stays_small():
     cluster = model.cluster(1024, "node", 1, 0.6, 3)
-    state, verdict = model.search(cluster, search.QUICK)
+    state, verdict = model.search(cluster, runs.QUICK)
     text = html_page.of_search(state, verdict, "")
     assert 300_000 > len(text)
     assert "960 nodes that were fast are left out" in " ".join(text.split())
