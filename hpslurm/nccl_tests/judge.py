@@ -72,7 +72,7 @@ def _bad_sizes(table: Table) -> Iterator[str]:
     for row, following in zip(table.rows, table.rows[1:], strict=False):
         if following.size <= row.size and (row.size or following.size):  # a share below 16 bytes is printed as 0
             yield f"{size_name(following.size)} after {size_name(row.size)}: sizes must grow"
-    most = table.reduced or (table.asked.largest if table.asked else None)
+    most = table.reduced or (table.parameters.largest if table.parameters else None)
     if most is not None and table.rows and table.rows[-1].size > most:
         yield f"{size_name(table.rows[-1].size)}, though nothing above {size_name(most)} was to run"
 
@@ -96,7 +96,7 @@ def _table_notes(table: Table) -> Iterator[Finding]:
                 Suggestion(LOOK, "look for ECC and NVLink errors", "srun -w {nodes} nvidia-smi -q -d ECC,ROW_REMAPPER"),
             ],
         )
-    if table.asked and not table.asked.checked:
+    if table.parameters and not table.parameters.checked:
         yield UNCHECKED.found("the run had -c 0: wrong data would not have been seen")
     if table.reduced is not None:
         yield REDUCED.found(

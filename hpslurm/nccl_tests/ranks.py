@@ -74,9 +74,10 @@ class Ranks:
 
 def ranks_of(facts: Facts, table: Table) -> Ranks:
     listed = max((device.rank for device in table.devices), default=-1) + 1 or None
-    if table.asked and listed:  # JSON lists one entry a process
+    if table.parameters and listed:  # JSON lists one entry a process
         listed = max(
-            listed, len(table.devices) * (table.asked.gpus * table.asked.threads if not table.first_line else 1)
+            listed,
+            len(table.devices) * (table.parameters.gpus * table.parameters.threads if not table.first_line else 1),
         )
     meant = facts.nodes * facts.gpus if facts.nodes and facts.gpus else None
     hosts = len(table.hosts) or None

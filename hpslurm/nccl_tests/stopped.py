@@ -205,7 +205,7 @@ def _ended_as_another(facts: Facts, table: Table) -> Finding | None:
 def _part_missing(facts: Facts, table: Table) -> Finding | None:
     if not table.rows:
         gone = "its rows"
-    elif table.asked is None:
+    elif table.parameters is None:
         gone = "the line of its parameters"
     elif table.bounds is None or table.average is None:
         gone = "its last lines"
@@ -251,7 +251,7 @@ def _ask_scan(output: Output) -> list[Suggestion]:
 
 def _several(facts: Facts, table: Table) -> Iterator[Finding]:
     tables = facts.output.tables
-    speakers = {other.label for other in tables if other.asked or other.rows}
+    speakers = {other.label for other in tables if other.parameters or other.rows}
     copies = max(
         table.copies, len(speakers) if len(tables) > 1 else 1, sum(device.rank == 0 for device in table.devices)
     )
