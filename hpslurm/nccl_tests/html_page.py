@@ -25,7 +25,6 @@ PLOT = (640, 280)  # pixels of the curve, inside its margins
 
 def of_run(verdict: Verdict, output: Output) -> str:
     """The size curve against floor and ceiling, the table and the findings."""
-    findings = [_finding(one) for one in verdict.findings]
     return _render(
         title=heading(verdict, output),
         verdict=verdict.words,
@@ -43,8 +42,8 @@ def of_run(verdict: Verdict, output: Output) -> str:
             }
             for size in verdict.sizes
         ],
-        sources=list(dict.fromkeys(one.source for one in verdict.sizes if one.source)),
-        findings=findings,
+        sources=list(dict.fromkeys(size.source for size in verdict.sizes if size.source)),
+        findings=[_finding(finding) for finding in verdict.findings],
     )
 
 
@@ -53,11 +52,11 @@ def of_search(state: State, verdict: accused.Verdict, instance: str, findings: I
     accused = {node for named in verdict.named for node in named.nodes}
     rows = ranking(state)
     top = max((rate for _, rate, _ in rows), default=1.0) or 1.0
-    kinds = ", ".join(_named_words(one) for one in verdict.named) or "no node, path or rail is slow"
+    accusation = ", ".join(_named_words(named) for named in verdict.named) or "no node, path or rail is slow"
     return _render(
         title=f"Search for the slow node: {len(state.nodes)} nodes"
         + (f" of {clean(instance, 40)}" if instance else ""),
-        verdict=kinds,
+        verdict=accusation,
         heat=heat(state, verdict),
         ranks=[
             {
@@ -73,7 +72,7 @@ def of_search(state: State, verdict: accused.Verdict, instance: str, findings: I
         line=round(300 * verdict.line / top),
         normal=f"{verdict.normal:.1f}",
         slow_below=f"{verdict.line:.1f}",
-        findings=[_finding(one) for one in findings],
+        findings=[_finding(finding) for finding in findings],
     )
 
 
@@ -82,7 +81,7 @@ def curve(sizes: Sequence[Size]) -> dict[str, Any] | None:
     if not sizes:
         return None
     wide, high = PLOT
-    top = max([one.busbw for one in sizes] + [value for one in sizes for value in (one.expected, one.ceiling) if value])
+    top = max(value or 0.0 for size in sizes for value in (size.busbw, size.expected, size.ceiling))
     top = top * 1.05 or 1.0
 
     def x(place: int) -> float:
@@ -98,11 +97,11 @@ def curve(sizes: Sequence[Size]) -> dict[str, Any] | None:
     return {
         "wide": wide,
         "high": high,
-        "busbw": line([one.busbw for one in sizes]),
-        "expected": line([one.expected for one in sizes]),
-        "warn": line([one.warn for one in sizes]),
-        "fail": line([one.fail for one in sizes]),
-        "ceiling": line([one.ceiling for one in sizes]),
+        "busbw": line([size.busbw for size in sizes]),
+        "expected": line([size.expected for size in sizes]),
+        "warn": line([size.warn for size in sizes]),
+        "fail": line([size.fail for size in sizes]),
+        "ceiling": line([size.ceiling for size in sizes]),
         "points": [
             {
                 "x": x(place),

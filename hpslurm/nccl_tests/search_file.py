@@ -82,7 +82,7 @@ def _head(line: str, source: str) -> State:
         head = json.loads(line)
         nodes, blocks, given = head["nodes"], head["blocks"], head["options"]
         texts = [*nodes, *blocks, *blocks.values()]
-        if head["type"] != "search" or not all(isinstance(one, str) for one in texts) or len(set(nodes)) < len(nodes):
+        if head["type"] != "search" or not all(isinstance(text, str) for text in texts) or len(set(nodes)) < len(nodes):
             raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ValueError(f"{source}: line 1 is no head of a search (written by --find-slow)") from None
@@ -96,8 +96,8 @@ def _row(line: str) -> tuple[int, Result]:
     """The round, and what a run came to. Raises ValueError, KeyError, TypeError or RecursionError."""
     row = json.loads(line)
     kind, nodes, rail, rate, place = row["kind"], row["nodes"], row["rail"], row["rate"], row["round"]
-    whole = all(type(one) is int and one >= 0 for one in (place, rail or 0))
-    named = isinstance(nodes, list) and all(isinstance(one, str) for one in (kind, row["status"], *nodes))
+    whole = all(type(number) is int and number >= 0 for number in (place, rail or 0))
+    named = isinstance(nodes, list) and all(isinstance(text, str) for text in (kind, row["status"], *nodes))
     measured = rate is None or (type(rate) in (int, float) and 0 <= rate < float("inf"))
     if not (whole and named and measured):
         raise ValueError

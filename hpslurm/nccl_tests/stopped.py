@@ -255,7 +255,7 @@ def _several(facts: Facts, table: Table) -> Iterator[Finding]:
     copies = max(
         table.copies, len(speakers) if len(tables) > 1 else 1, sum(device.rank == 0 for device in table.devices)
     )
-    if copies > 1 or (len(tables) > 1 and max(one.copies for one in tables) > 1):
+    if copies > 1 or (len(tables) > 1 and max(other.copies for other in tables) > 1):
         yield NO_MPI.found(
             f"{max(copies, 2)} programs announced themselves, each as rank 0: every process tested its own GPUs",
             evidence=_lines(facts.output, (f"line {head.first_line}: a head of its own" for head in tables[:4])),
@@ -266,7 +266,7 @@ def _several(facts: Facts, table: Table) -> Iterator[Finding]:
             ],
         )
     elif len(tables) > 1:
-        lines = ", ".join(str(one.first_line) for one in tables)
+        lines = ", ".join(str(other.first_line) for other in tables)
         yield SEVERAL.found(
             f"{len(tables)} tables (from lines {lines}); below stands the last one only",
             suggest=[

@@ -67,8 +67,8 @@ def _size_line(size: Size) -> dict[str, object]:
 
 def finding_lines(findings: Sequence[Finding]) -> list[str]:
     """Findings as JSON lines, and the line that ends them."""
-    found = [records.encode(records.finding_line(finding)) for finding in findings]
-    return [*found, records.encode({"schema": records.SCHEMA, "type": "end", "findings": len(findings)})]
+    lines = [records.encode(records.finding_line(finding)) for finding in findings]
+    return [*lines, records.encode({"schema": records.SCHEMA, "type": "end", "findings": len(findings)})]
 
 
 def heading(verdict: Verdict, output: Output) -> str:

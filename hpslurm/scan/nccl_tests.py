@@ -224,7 +224,7 @@ class NcclLog:
         """``efa``, ``tcp``, ``other``, or empty where the log does not say."""
         names = [*self.networks, *self.net_names]
         if any("Libfabric" in name or "OFI" in name.upper() for name in names):
-            return "tcp" if set(self.providers) and not any("efa" in one for one in self.providers) else "efa"
+            return "tcp" if set(self.providers) and not any("efa" in provider for provider in self.providers) else "efa"
         if any(name.startswith("Socket") for name in names):
             return "tcp"
         return "other" if names else ""
