@@ -17,9 +17,8 @@ import click
 
 from hpslurm import __version__
 from hpslurm.bundle import archive
-from hpslurm.bundle import parts as bundle_parts
 from hpslurm.bundle.archive import Part
-from hpslurm.bundle.parts import Asked, Bundle
+from hpslurm.bundle.parts import Bundle, Request, WrongWindow, collect, utc
 from hpslurm.cli import options
 from hpslurm.cluster.aws import checks
 from hpslurm.core import records
@@ -43,10 +42,10 @@ class Moment(click.ParamType):  # type: ignore[type-arg]
         if re.fullmatch(r"\d{1,6}[smhd]?", text):
             return time.time() - options.Duration().convert(text, param, ctx)
         try:
-            found = datetime.fromisoformat(re.sub(r"[Zz]\Z", "+00:00", text))
+            moment = datetime.fromisoformat(re.sub(r"[Zz]\Z", "+00:00", text))
         except ValueError:
             self.fail(f"{text[:40]!r} is no time; write 2025-11-30T03:10Z, or 90m for so long ago", param, ctx)
-        return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp()
+        return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]
@@ -140,13 +139,13 @@ def command(
     if output and not dry_run:
         _refuse(output, force)
     options = checks.Options(cluster, region, profile)
-    asked = Asked(
+    request = Request(
         job, options, since, until, logs, results, reports, policy_path, not no_aws, not no_slurm, root, limit
     )
     progress = Progress()
     try:
-        made = bundle_parts.collect(asked, lambda what: progress.say(f"collecting {clean(what, 60)}"))
-    except bundle_parts.WrongWindow as error:
+        made = collect(request, lambda what: progress.say(f"collecting {clean(what, 60)}"))
+    except WrongWindow as error:
         raise click.UsageError(str(error)) from None
     finally:
         progress.done()
@@ -158,7 +157,7 @@ def command(
     parts, too_large = archive.fitted(made.parts, limit)
     missing = [*made.missing, *too_large]
     output = output or f"{_stem(job, made)}{ENDS}"
-    manifest = _manifest(asked, made, parts, missing)
+    manifest = _manifest(request, made, parts, missing)
     written: dict[str, Any] = {}
     if not dry_run:
         _refuse(output, force)
@@ -193,7 +192,7 @@ def names_file(output: str) -> str:
 
 
 def _stem(job: str, made: Bundle) -> str:
-    when = bundle_parts.utc(made.window.until).replace("-", "").replace(":", "")
+    when = utc(made.window.until).replace("-", "").replace(":", "")
     return f"hpslurm-bundle-{f'job{job}-' if job else ''}{when}"
 
 
@@ -202,16 +201,16 @@ def _when(made: Bundle) -> int:
     return whole(os.environ.get("SOURCE_DATE_EPOCH", "")) or int(made.window.until)
 
 
-def _manifest(asked: Asked, made: Bundle, parts: list[Part], missing: list[tuple[str, str]]) -> dict[str, Any]:
-    files = [one.described() for one in sorted(parts, key=lambda one: one.name)]
+def _manifest(request: Request, made: Bundle, parts: list[Part], missing: list[tuple[str, str]]) -> dict[str, Any]:
+    files = [part.described() for part in sorted(parts, key=lambda part: part.name)]
     return {
         "schema": archive.SCHEMA,
         "type": "manifest",
         "version": __version__,
-        "job": asked.job or None,
+        "job": request.job or None,
         "window": made.window.described(),
-        "limit": asked.limit,
-        "bytes": sum(one["bytes"] for one in files),
+        "limit": request.limit,
+        "bytes": sum(file["bytes"] for file in files),
         "masked": archive.masked(parts),
         "files": files,
         "missing": [{"what": what, "why": why} for what, why in missing],
@@ -241,12 +240,12 @@ def text(parts: list[Part], manifest: Mapping[str, Any], output: str, written: M
     """What is in it, and what to do with it."""
     window = manifest["window"]
     yield f"Window: {window['since']} to {window['until']} (UTC), by {window['source']}"
-    width = max(len(one["name"]) for one in manifest["files"])
-    for one in manifest["files"]:
-        notes = [f"{one['left_out']} bytes left out"] if one["left_out"] else []
-        notes += [one["note"]] if one["note"] else []
-        notes += [f"masked {sum(one['masked'].values())}"] if one["masked"] else []
-        yield f"  {one['name']:{width}}  {one['bytes']:>11,}  {', '.join(notes)}".rstrip()
+    width = max(len(file["name"]) for file in manifest["files"])
+    for file in manifest["files"]:
+        notes = [f"{file['left_out']} bytes left out"] if file["left_out"] else []
+        notes += [file["note"]] if file["note"] else []
+        notes += [f"masked {sum(file['masked'].values())}"] if file["masked"] else []
+        yield f"  {file['name']:{width}}  {file['bytes']:>11,}  {', '.join(notes)}".rstrip()
     hidden = ", ".join(f"{rule} {count}" for rule, count in manifest["masked"].items()) or "nothing"
     yield f"Masked: {hidden}"
     missing = f", missing: {len(manifest['missing'])}" if manifest["missing"] else ""

@@ -100,8 +100,8 @@ class _Source:
         self.client = client
 
     def collect(self) -> Iterator[Any]:
-        for one in self.families:
-            family = self.client.core.GaugeMetricFamily(one.name, one.help, labels=one.labels)
-            for labels, number in one.values.items():
-                family.add_metric(labels, number)
-            yield family
+        for family in self.families:
+            gauge = self.client.core.GaugeMetricFamily(family.name, family.help, labels=family.labels)
+            for labels, number in family.values.items():
+                gauge.add_metric(labels, number)
+            yield gauge
