@@ -176,7 +176,7 @@ class Masker:
             group = _group(match)
             value, whole, start = match[group], match[0], match.start()
             begin, end = match.start(group) - start, match.end(group) - start
-            new = self._told(rule.kind, value) if rule.kind != "token" else _hidden(rule.id, value)
+            new = self._pseudonym(rule.kind, value) if rule.kind != "token" else _hidden(rule.id, value)
             self.counts[rule.id] += new != value
             return whole[:begin] + new + whole[end:]
 
@@ -186,7 +186,7 @@ class Masker:
             done = end
         return "".join([*parts, text[done:]]) if parts else text
 
-    def _told(self, kind: str, value: str) -> str:
+    def _pseudonym(self, kind: str, value: str) -> str:
         return self._account(value) if kind == "account" else self._person(value)
 
     def _account(self, value: str) -> str:
@@ -247,9 +247,9 @@ class Masker:
             return text
         address = ipaddress.IPv4Address(bytes(parts))
         before = match.string[max(0, match.start() - _LOOK_BACK) : match.start()]
-        if any(address in one for one in _STAYS) or _SURELY_A_VERSION.search(before):
+        if any(address in network for network in _STAYS) or _SURELY_A_VERSION.search(before):
             return text
-        if parts[0] <= _HIGHEST_VERSION and not any(address in one for one in _PRIVATE):
+        if parts[0] <= _HIGHEST_VERSION and not any(address in network for network in _PRIVATE):
             if _A_VERSION.search(before):
                 return text
             if (
@@ -265,7 +265,7 @@ class Masker:
             address = ipaddress.IPv6Address(match[0])
         except ValueError:
             return match[0]
-        if address in _ADDRESSES_6 or not any(address in one for one in _ROUTED_6):
+        if address in _ADDRESSES_6 or not any(address in network for network in _ROUTED_6):
             return match[0]
         known = self.names["address"]
         return known.setdefault(str(address), f"2001:db8::{len(known) + 1:x}")
@@ -288,8 +288,8 @@ class Masker:
         from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
         try:
-            found = NodeSet(text, resolver=RESOLVER_NOGROUP)
-            names = list(found) if len(found) <= MOST_NODES else []
+            nodes = NodeSet(text, resolver=RESOLVER_NOGROUP)
+            names = list(nodes) if len(nodes) <= MOST_NODES else []
         except Exception:
             names = []
         matches = [_NODE.fullmatch(name) for name in names]
@@ -302,7 +302,7 @@ class Masker:
 def _lower(text: str) -> str:
     """Lower case, and every letter where it was: a few signs become two."""
     low = text.lower()
-    return low if len(low) == len(text) else "".join(one.lower() if len(one.lower()) == 1 else one for one in text)
+    return low if len(low) == len(text) else "".join(sign.lower() if len(sign.lower()) == 1 else sign for sign in text)
 
 
 def _group(match: re.Match[str]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import click
 
+from hpslurm.cli import options
 from hpslurm.core import policy, records
 from hpslurm.core.finding import NOISE, PRIORITIES, Diagnosis, Event
 from hpslurm.core.text import clean
@@ -20,19 +21,13 @@ from hpslurm.show import diagnosis as show_diagnosis
 
 @click.command(
     "scan",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=options.HELP,
     epilog="Exit codes: 0 done, 1 no input could be read, 2 wrong command line, 3 a cause at or above --fail-on.",
 )
 @click.argument("paths", metavar="FILE...", nargs=-1, required=True, type=click.Path())
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines; exactly one has the type diagnosis.")
-@click.option(
-    "--fail-on",
-    type=click.Choice([*PRIORITIES, "never"]),
-    default="never",
-    show_default=True,
-    help="Exit 3 from this priority upwards.",
-)
-@click.option("--strict", is_flag=True, help="Exit 3 also when the cause is undetermined.")
+@options.as_json("Print JSON lines; exactly one has the type diagnosis.")
+@options.fail_on("never")
+@options.strict("Exit 3 also when the cause is undetermined.")
 @click.option(
     "--events",
     "show_events",

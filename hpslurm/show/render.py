@@ -8,6 +8,8 @@ import shlex
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from hpslurm.core.finding import P2, PRIORITIES, STEPS, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.probe import FAIL, PASS, SKIP, UNKNOWN, Result
@@ -160,8 +162,21 @@ def may_colour() -> bool:
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
+_WIDTH: ContextVar[int | None] = ContextVar("width", default=None)
+
+
+@contextmanager
+def as_wide_as(columns: int) -> Iterator[None]:
+    """For texts that are not for this terminal: within it they are laid out for so many columns."""
+    before = _WIDTH.set(columns)
+    try:
+        yield
+    finally:
+        _WIDTH.reset(before)
+
+
 def terminal_width() -> int:
-    return max(60, min(200, shutil.get_terminal_size((120, 24)).columns))
+    return max(60, min(200, _WIDTH.get() or shutil.get_terminal_size((120, 24)).columns))
 
 
 def wrapped(lead: str, text: str, width: int) -> list[str]:
