@@ -445,6 +445,8 @@ def _collective_timeout(hit: Hit, match: re.Match[str], look: Look) -> bool:
     if match.groupdict().get("rank"):
         hit.facts["named_rank"] = match["rank"]
         hit.rank = None
+    if waits := re.search(r"barrier to initialize process group for rank: (\d+)", hit.line):
+        hit.rank = whole(waits[1])
     if re.search(
         r"TORCH_NCCL\w*=|NCCL_\w*TIMEOUT\w*[ =:]|timeout[ =:]+\d+(?:\.\d+)?(?:s|ms)?[,)]?$|ddp_timeout|set by environment|nccl_timeout|--\w*timeout|connect",  # noqa: E501
         hit.line,
@@ -898,7 +900,7 @@ _WRAPPERS = re.compile(
 _OTHERS_FAULT = re.compile(
     r"NCCL|nccl|[Ww]atchdog|TCPStore|[Cc]onnection (?:reset|closed|refused|timed|aborted|lost)|Broken pipe|timed out|Socket Timeout|"  # noqa: E501
     r"Engine (?:core|process)|EngineCore|[Cc]ancelled|exited unexpectedly|process \d+ terminated|[Ll]ost connection|[Gg]loo|"  # noqa: E501
-    r"remote (?:process|peer|rank)|[Pp]eer (?:closed|reset|gone)|[Ww]orker failed|onitoredBarrier|onitored_barrier|store->|HCCL|RCCL|hccl|died unexpectedly|wait timeout|more than 1EB"  # noqa: E501
+    r"remote (?:process|peer|rank)|[Pp]eer (?:closed|reset|gone)|[Ww]orker failed|Horovod has been shut down|onitoredBarrier|onitored_barrier|store->|HCCL|RCCL|hccl|died unexpectedly|wait timeout|more than 1EB"  # noqa: E501
 )
 
 

@@ -361,7 +361,7 @@ def _with_triggers(known: Table) -> tuple[tuple[bytes, ...], frozenset[int]]:
     return every, frozenset(number for number, literal in enumerate(every) if literal in kinds.TRIGGERS)
 
 
-_LOCAL = re.compile(r"\) local_rank: (\d+) \(pid")  # of torchrun
+_LOCAL = re.compile(r"(?:\) local_rank: |--local_rank=)(\d+)\b")  # of torchrun and DeepSpeed
 # Of Ray: an address; of Slurm and others: a node.
 _ADDRESS = re.compile(
     r"\b(?:(?:ip|IP)(?:=|: ?)|(?:failed|died|lost|error) on (?:node|host) )([A-Za-z]*[\w-]*\d[\w.-]*)\b"

@@ -45,6 +45,7 @@ def _of_line(case: Case, chosen: Event, events: Sequence[Event]) -> Culprit:
         host, gpu = "", ""
         if chosen.cause == "peer_exit":
             local, host, rank = _closed(events, peer)
+            peer = peer or _most_lost(events)
     row = model.causes().get(chosen.cause)
     if row and row.hardware:
         pid = None
@@ -73,6 +74,12 @@ def _closed(events: Iterable[Event], peer: str) -> tuple[int | None, str, int | 
     if any(event.fact("store") for event in events) and not peer:
         return None, "", 0  # rank 0 holds the store
     return None, "", None
+
+
+def _most_lost(events: Iterable[Event]) -> str:
+    """The peer that the other lines of a lost connection name."""
+    peers = Counter(event.peer for event in events if event.peer and event.cause == "peer_exit")
+    return peers.most_common(1)[0][0] if peers else ""
 
 
 def _most_named(events: Iterable[Event], cause: str) -> str:

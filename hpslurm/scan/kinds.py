@@ -102,7 +102,7 @@ TRIGGERS = (
 
 # NCCL's set-up chose how to talk to other nodes.
 _CHOSEN = re.compile(
-    r"Using network (?!Socket)\w+|Using internal [Nn]etwork \w+|NET/(?:IB|Socket|OFI) ?: (?:Using \[|\d+ interfaces found)|Selected [Pp]rovider is (?!tcp|sockets)\w|Using transport protocol|\[c10d - debug\] The (?:server has started|client socket)"  # noqa: E501
+    r"Using network (?!Socket)\w+|Using internal [Nn]etwork \w+|NET/(?:IB|Socket|OFI) ?: (?:Using \[|\d+ interfaces found)|Selected [Pp]rovider is (?!tcp|sockets)\w|Using transport protocol|Active: active \(running\)|\[c10d - debug\] The (?:server has started|client socket)"  # noqa: E501
 )
 
 
