@@ -35,7 +35,7 @@ def apply(results: Sequence[Result], members: Members, policy: Policy) -> list[R
     targets = {
         one.subject
         for one in findings
-        if any(item.step in ACTS for item in one.suggestions) and not _spared(by_name.get(one.subject))
+        if any(item.harm in ACTS for item in one.suggestions) and not _spared(by_name.get(one.subject))
     }
     workers = sum(one.role not in (CONTROLLER, LOGIN) for one in members.members) or 1
     too_many = len(targets) >= FEWEST and len(targets) > policy.guard_share * workers
@@ -106,9 +106,9 @@ def _suggestions(
             why = _withdrawn(item, by_name.get(name), too_many, group[0].rule)
             if not why:
                 for_whom.append(name)
-            elif item.step in ACTS:
+            elif item.harm in ACTS:
                 withdrawn.setdefault(why, []).append(name)
-        if item.step in ACTS and item.command:
+        if item.harm in ACTS and item.command:
             for put in _acts(item, for_whom, by_name, members):
                 _give(left, for_whom, put)
         else:
@@ -120,9 +120,9 @@ def _suggestions(
 
 
 def _withdrawn(item: Suggestion, member: Member | None, too_many: bool, rule: Rule) -> str:
-    if member is not None and _handled(member) and item.step != LOOK and rule.id != NO_RECOVERY.id:
+    if member is not None and _handled(member) and item.harm != LOOK and rule.id != NO_RECOVERY.id:
         return "HyperPod is handling it"
-    if item.step not in ACTS:
+    if item.harm not in ACTS:
         return ""
     return _spared(member) or ("this looks like one cause, do not act node by node" if too_many else "")
 
@@ -148,9 +148,9 @@ def _acts(item: Suggestion, names: Sequence[str], by_name: dict[str, Member], me
             and (suggest.ACTION_REBOOT in item.command or suggest.ACTION_REPLACE in item.command)
         ):
             region = f"--region {shlex.quote(members.region)} " if members.region else ""
-            verb = "replace" if item.step == REPLACE else "reboot"
+            verb = "replace" if item.harm == REPLACE else "reboot"
             yield Suggestion(
-                item.step,
+                item.harm,
                 "the same through the API, which does not wait for jobs",
                 f"aws sagemaker batch-{verb}-cluster-nodes --cluster-name {shlex.quote(members.cluster)} {region}"
                 f"--node-ids {' '.join(map(shlex.quote, ids))}",

@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from hpslurm import __version__
-from hpslurm.core.finding import PRIORITIES, STEPS, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.finding import HARMS, PRIORITIES, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import FAIL, PASS, SKIP, UNKNOWN, Result
 from hpslurm.core.text import clean
-from hpslurm.core.values import asdict, dataclass, field
+from hpslurm.core.values import dataclass, field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing costs a hook as much as several probes
@@ -103,9 +103,14 @@ def finding_line(finding: Finding, node: str = "") -> dict[str, Any]:
         subject=finding.subject or node,
         detail=clean(finding.detail),
         evidence=[{"source": clean(one.source), "text": clean(one.text)} for one in finding.evidence],
-        suggestions=[asdict(one) for one in finding.suggestions],
+        suggestions=[suggestion_line(suggestion) for suggestion in finding.suggestions],
         muted=finding.muted,
     )
+
+
+def suggestion_line(suggestion: Suggestion) -> dict[str, str]:
+    """As JSON, where its degree of harm is called ``step``: a public name."""
+    return {"step": suggestion.harm, "why": suggestion.why, "command": suggestion.command}
 
 
 def end_line(results: Sequence[Result], **more: Any) -> dict[str, Any]:
@@ -489,7 +494,7 @@ def _finding(line: Mapping[str, Any]) -> Finding:
         tuple(
             Suggestion(str(row["step"]), clean(str(row.get("why"))), clean(str(row.get("command") or ""), 2000))
             for row in rows("suggestions")
-            if row.get("step") in STEPS
+            if row.get("step") in HARMS
         ),
         text("subject"),
         text("muted"),

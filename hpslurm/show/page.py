@@ -124,7 +124,7 @@ def _finding(one: Any) -> dict[str, Any]:
         "muted": clean(one.muted),
         "steps": []
         if one.muted
-        else [(item.step, item.why, filled(item.command, nodes)) for item in in_order_of_harm(one.suggestions)],
+        else [(item.harm, item.why, filled(item.command, nodes)) for item in in_order_of_harm(one.suggestions)],
     }
 
 

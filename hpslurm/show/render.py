@@ -9,7 +9,7 @@ import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from hpslurm.core.finding import P2, PRIORITIES, STEPS, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.finding import HARMS, P2, PRIORITIES, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.probe import FAIL, PASS, SKIP, UNKNOWN, Result
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass, replace
@@ -104,7 +104,7 @@ def fold(findings: Iterable[Finding]) -> list[Folded]:
 
 
 def in_order_of_harm(suggestions: Iterable[Suggestion]) -> list[Suggestion]:
-    return sorted(suggestions, key=lambda one: STEPS.index(one.step))
+    return sorted(suggestions, key=lambda one: HARMS.index(one.harm))
 
 
 def finding_lines(one: Folded, width: int | None = None) -> list[str]:

@@ -33,7 +33,7 @@ def test_the_same_fault_in_two_boots_is_found_with_the_replacement_last() -> Non
     (finding,) = found(record(1, "boot-a"), record(2, "boot-b"))
     assert (AGAIN, "n1") == (finding.rule, finding.subject)
     assert UUID in finding.detail
-    assert REPLACE == finding.suggestions[-1].step
+    assert REPLACE == finding.suggestions[-1].harm
     assert 2 == len(finding.evidence)
 
 
