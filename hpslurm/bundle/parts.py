@@ -20,7 +20,7 @@ from hpslurm.cluster import gather, guard, view
 from hpslurm.cluster.aws import checks
 from hpslurm.cluster.aws.view import View
 from hpslurm.cluster.node_rows import node_rows
-from hpslurm.core import policy, probe, records
+from hpslurm.core import nodeset, policy, probe, records
 from hpslurm.core.finding import NOISE, P0, P1, ROOT, Finding
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Result, Unknown
@@ -33,7 +33,6 @@ from hpslurm.scan import joblog
 from hpslurm.scan.collect import Collector
 from hpslurm.setup import doctor, versions
 from hpslurm.show.diagnosis import who
-from hpslurm.show.render import fold_nodes
 from hpslurm.sources import hyperpod, slurm
 from hpslurm.sources.aws import CLUSTER_ARN
 from hpslurm.sources.host import Host
@@ -439,7 +438,7 @@ def environment(kept: Iterable[Record], read: Iterable[logs.Log]) -> list[str]:
         if name.startswith(SHOWN):
             where.setdefault((name, value), []).append("the environment of hpslurm bundle")
     for pair, some in nodes.items():
-        where.setdefault(pair, []).append(f"records of {fold_nodes(some)}")
+        where.setdefault(pair, []).append(f"records of {nodeset.fold(some)}")
     return [
         f"{name}={clean(value)}    # {', '.join(files[:4])}{' …' if len(files) > 4 else ''}"
         for (name, value), files in sorted(where.items())
@@ -491,7 +490,7 @@ def _versions(host: Host, kept: Iterable[Record]) -> str:
     if seen:
         lines += ["", "On the nodes, by their records:"]
         lines += [
-            f"  {name + ':':16} {clean(value, 80)}  on {fold_nodes(nodes)}"
+            f"  {name + ':':16} {clean(value, 80)}  on {nodeset.fold(nodes)}"
             for (name, value), nodes in sorted(seen.items())
         ]
     return "\n".join(lines)
@@ -574,7 +573,7 @@ def _involved(
     why: dict[str, list[str]] = {}
     culprit = ended.diagnosis.culprit if ended else None
     if ended and culprit and culprit.host:
-        for name in _unfolded(culprit.host):
+        for name in nodeset.names_in(culprit.host.partition(".")[0])[:1000]:
             why.setdefault(name, []).append(f"named by the logs ({ended.diagnosis.cause})")
     own = set(report.nodes_of(look.job)) if look else set()
     findings: list[Finding] = list(look.counted) if look else []
@@ -589,12 +588,3 @@ def _involved(
     for name, reasons in why.items():
         member = members.get(name)
         yield case.Node(name, (member.instance_id if member else "") or ids.get(name, ""), ", ".join(reasons))
-
-
-def _unfolded(host: str) -> list[str]:
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
-    try:
-        return list(NodeSet(host.partition(".")[0], resolver=RESOLVER_NOGROUP))[:1000]
-    except Exception:
-        return []

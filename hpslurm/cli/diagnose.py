@@ -18,7 +18,7 @@ from hpslurm.cluster import gather, guard, view
 from hpslurm.cluster.aws import checks, ssm
 from hpslurm.cluster.model import Members
 from hpslurm.cluster.node_rows import node_rows
-from hpslurm.core import policy, records
+from hpslurm.core import nodeset, policy, records
 from hpslurm.core.finding import PRIORITIES
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Result
@@ -178,13 +178,11 @@ def _ask_nodes(
 
 
 def _node_set(words: Sequence[str]) -> frozenset[str]:
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
     names: set[str] = set()
     for word in words:
         try:
-            names.update(NodeSet(word, resolver=RESOLVER_NOGROUP))
-        except Exception as error:
+            names.update(nodeset.unfold(word))
+        except nodeset.NoNodeList as error:
             raise click.UsageError(f"--node {word!r} is no list of nodes: {error}") from None
     return frozenset(names)
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import click
 
+from hpslurm.core import nodeset, records, whole_file
 from hpslurm.core import policy as policies
-from hpslurm.core import records, whole_file
 from hpslurm.core.finding import P0, Finding
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Unknown
@@ -434,7 +434,7 @@ def search_lines(search: Search, verdict: localise.Verdict, found: Sequence[Find
     nodes = len(search.state.nodes)
     named = sorted({node for one in verdict.named for node in one.nodes})
     if named:
-        return [*lines, f"Named: {render.fold_nodes(named)}"]
+        return [*lines, f"Named: {nodeset.fold(named)}"]
     if verdict.tested == nodes and not any(one.rule.priority == P0 for one in found):
         return [*lines, f"No slow node: all {nodes} were fast with a partner ({verdict.normal:.1f} GB/s is normal)"]
     never = nodes - verdict.tested
@@ -657,7 +657,7 @@ def plan_lines(search: Search) -> Iterator[str]:
     if state.rounds:
         yield f"{len(state.rounds)} rounds are done already"
     if runs:
-        yield f"next: {len(runs)} x {runs[0].kind}, {' '.join(render.fold_nodes(run.nodes) for run in runs[:4])}" + (
+        yield f"next: {len(runs)} x {runs[0].kind}, {' '.join(nodeset.fold(run.nodes) for run in runs[:4])}" + (
             " ..." if len(runs) > 4 else ""
         )
         yield shlex.join(launch.command(steps.of_run(runs[0], search.how, f"{len(state.rounds)}.0"), search.where))

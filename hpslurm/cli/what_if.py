@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 import click
 
+from hpslurm.core import nodeset, records, replay
 from hpslurm.core import policy as policies
-from hpslurm.core import records, replay
 from hpslurm.core.records import Record
 from hpslurm.core.replay import Change
 from hpslurm.core.text import clean
@@ -123,6 +123,6 @@ def text(outcome: replay.Replay) -> list[str]:
 
 def _line(title: str, rule: str, changes: Iterable[Change]) -> str:
     changes = list(changes)
-    nodes = render.fold_nodes(sorted({one.node for one in changes}))
+    nodes = nodeset.fold(sorted({one.node for one in changes}))
     first = time.strftime("%Y-%m-%d %H:%M", time.localtime(changes[0].time))
     return f"{title}: {rule}  {nodes}  ({len(changes)} times, first {first}: {clean(changes[0].detail, 120)})"

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hpslurm.cluster import accounting, controllers, gpu_again, join, matrix, queue, slurm_conf, slurm_nodes
 from hpslurm.cluster.aws import checks
 from hpslurm.cluster.model import CONTROLLER, LOGIN, WORKER, Member, Members
-from hpslurm.core import probe, records
+from hpslurm.core import nodeset, probe, records
 from hpslurm.core.finding import LOOK, P2, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import FAIL, PASS, SKIP, UNKNOWN, Result, Skip
 from hpslurm.core.values import dataclass, replace
 from hpslurm.setup import hook_lines
-from hpslurm.show.render import fold_nodes
 from hpslurm.sources import hyperpod, slurm
 from hpslurm.sources.host import Host
 
@@ -127,7 +126,7 @@ def look(
     strangers = sorted(set(kept) - named) if found else []
     if strangers:
         results.append(
-            Result("node_records", SKIP, f"{fold_nodes(strangers)}: a record, but no node of that name in Slurm")
+            Result("node_records", SKIP, f"{nodeset.fold(strangers)}: a record, but no node of that name in Slurm")
         )
     if view:
         results = beside(results, view, members)
@@ -310,11 +309,11 @@ def of_records(members: Members, policy: Policy, troubles: Sequence[str]) -> lis
     if muted or fresh:
         results.append(Result("node_records", FAIL if muted else PASS, facts={"fresh": fresh}, findings=muted))
     for (name, note), nodes in unknown.items():
-        results.append(Result(name, UNKNOWN, f"{fold_nodes(nodes)}: {note}"))
+        results.append(Result(name, UNKNOWN, f"{nodeset.fold(nodes)}: {note}"))
     for why, nodes in dropped.items():
-        results.append(Result("node_records", SKIP, f"{fold_nodes(nodes)}: {why}"))
+        results.append(Result("node_records", SKIP, f"{nodeset.fold(nodes)}: {why}"))
     for why, nodes in refused.items():
-        results.append(Result("node_records", UNKNOWN, f"records of {fold_nodes(nodes)} in {why}"))
+        results.append(Result("node_records", UNKNOWN, f"records of {nodeset.fold(nodes)} in {why}"))
     for trouble in rest:
         results.append(Result("node_records", UNKNOWN, trouble))
     if silent:
@@ -346,7 +345,7 @@ def never_looked_at(silent: list[str], members: Members, policy: Policy) -> Resu
         Suggestion(
             LOOK,
             f"look at {len(up[at : at + MOST_AT_ONCE])} of them now",
-            COLLECT.format(shlex.quote(fold_nodes(up[at : at + MOST_AT_ONCE]))),
+            COLLECT.format(shlex.quote(nodeset.fold(up[at : at + MOST_AT_ONCE]))),
         )
         for at in range(0, len(up), MOST_AT_ONCE)
     ]
@@ -354,11 +353,11 @@ def never_looked_at(silent: list[str], members: Members, policy: Policy) -> Resu
         look.append(Suggestion(LOOK, "then read what came", "hpslurm diagnose --reports reports"))
     found = NO_RECORD.found(
         f"{len(silent)} of {len(nodes)} nodes left no record in the last {policy.report_fresh / 3600:g} h: "
-        f"{fold_nodes(silent)}",
+        f"{nodeset.fold(silent)}",
         suggest=look,
     )
     asked = any(nodes[name] for name in silent)  # without Slurm's word nobody knows where a job can start
-    note = f"no fresh record of {fold_nodes(silent)}" + ("" if up or not asked else "; no job can start there now")
+    note = f"no fresh record of {nodeset.fold(silent)}" + ("" if up or not asked else "; no job can start there now")
     return Result("node_records", UNKNOWN, note, findings=(policy.mute(found),))
 
 

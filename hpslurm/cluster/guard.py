@@ -14,12 +14,11 @@ from collections.abc import Iterable, Sequence
 from hpslurm.cluster import matrix, reasons
 from hpslurm.cluster.model import CONTROLLER, LOGIN, Member, Members
 from hpslurm.cluster.slurm_nodes import NO_RECOVERY, is_out
-from hpslurm.core import suggest
+from hpslurm.core import nodeset, suggest
 from hpslurm.core.finding import LOOK, P1, REBOOT, REPLACE, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Result
 from hpslurm.core.values import replace
-from hpslurm.show.render import fold_nodes
 
 ONE_CAUSE = Rule("cluster-one-cause", P1, "So much is out that one cause is likely", "operations.md § 8")
 MOST_IDS = 25  # of one BatchReboot- or BatchReplaceClusterNodes call; the same for a reason string
@@ -114,7 +113,7 @@ def _suggestions(
         else:
             _give(left, for_whom, item if len(for_whom) == len(subjects) else _pinned(item, for_whom))
     for why, names in withdrawn.items():
-        note = Suggestion(LOOK, f"no reboot or replacement is suggested for {fold_nodes(names)}: {why}")
+        note = Suggestion(LOOK, f"no reboot or replacement is suggested for {nodeset.fold(names)}: {why}")
         _give(left, names, note)
     return {name: tuple(dict.fromkeys(items)) for name, items in left.items()}
 
@@ -133,7 +132,7 @@ def _give(left: dict[str, list[Suggestion]], names: Iterable[str], item: Suggest
 
 
 def _pinned(item: Suggestion, names: Sequence[str]) -> Suggestion:
-    return replace(item, command=item.command.replace("{nodes}", shlex.quote(fold_nodes(names))))
+    return replace(item, command=item.command.replace("{nodes}", shlex.quote(nodeset.fold(names))))
 
 
 def _acts(item: Suggestion, names: Sequence[str], by_name: dict[str, Member], members: Members) -> Iterable[Suggestion]:
@@ -176,7 +175,7 @@ def _one_cause(targets: set[str], workers: int, findings: Iterable[Finding], pol
     return ONE_CAUSE.found(
         f"{len(targets)} of {workers} nodes ask for a reboot or a replacement, {policy.guard_share:.0%} is the site's "
         "limit: this looks like one cause, do not act node by node",
-        evidence=[Evidence(rule, f"{len(names)} nodes: {fold_nodes(names)}") for rule, names in most],
+        evidence=[Evidence(rule, f"{len(names)} nodes: {nodeset.fold(names)}") for rule, names in most],
         suggest=[
             Suggestion(LOOK, "what they share: a switch, a subnet, a mount, an image, a change of configuration"),
             Suggestion(LOOK, "what changed, and when", "sudo tail -n 100 /var/log/slurm/slurmctld.log"),

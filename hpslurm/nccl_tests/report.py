@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hpslurm.core import suggest
+from hpslurm.core import nodeset, suggest
 from hpslurm.core.finding import LOOK, P0, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.text import clean
@@ -19,7 +19,6 @@ from hpslurm.nccl_tests import search
 from hpslurm.nccl_tests.judge import WRONG as WRONG_DATA
 from hpslurm.nccl_tests.judge import expected, size_name
 from hpslurm.nccl_tests.search import FAILED, HUNG, OK, WRONG, Named, Options, Result, Run, State, Verdict
-from hpslurm.show.render import fold_nodes
 
 _SEARCH = "performance-testing.md § 6"
 _READING = "performance-testing.md § 7"
@@ -124,16 +123,18 @@ def _path(one: Named, verdict: Verdict) -> Finding:
     between = " and ".join(one.blocks) if one.blocks else " and ".join(one.nodes)
     return SLOW_PATH.found(
         f"between {clean(between)}: {_words(one, verdict)}; each is fast with others",
-        evidence=[Evidence("nodes", fold_nodes(one.nodes))],
+        evidence=[Evidence("nodes", nodeset.fold(one.nodes))],
         suggest=[Suggestion(LOOK, "see where the nodes are in the network", "scontrol show topology")],
     )
 
 
 def _group(one: Named, verdict: Verdict) -> Finding:
     return SLOW_GROUP.found(
-        f"pairs are fast, but groups with {fold_nodes(one.nodes)} reach {100 * one.share:.0f} % of groups without",
+        f"pairs are fast, but groups with {nodeset.fold(one.nodes)} reach {100 * one.share:.0f} % of groups without",
         suggest=[
-            Suggestion(LOOK, "look at these nodes first", f"srun -w {shlex.quote(fold_nodes(one.nodes))} hpslurm-check")
+            Suggestion(
+                LOOK, "look at these nodes first", f"srun -w {shlex.quote(nodeset.fold(one.nodes))} hpslurm-check"
+            )
         ],
     )
 
@@ -144,9 +145,9 @@ def _wrong(verdict: Verdict) -> Iterator[Finding]:
         nodes = sorted({node for one in verdict.wrong for node in one})
         yield WRONG_DATA.found(
             f"{len(verdict.wrong)} runs computed wrong data, and no node explains them",
-            evidence=[Evidence("nodes of the run", fold_nodes(one)) for one in verdict.wrong[:10]],
+            evidence=[Evidence("nodes of the run", nodeset.fold(one)) for one in verdict.wrong[:10]],
             suggest=[
-                Suggestion(LOOK, "look at these nodes", f"srun -w {shlex.quote(fold_nodes(nodes))} hpslurm-check"),
+                Suggestion(LOOK, "look at these nodes", f"srun -w {shlex.quote(nodeset.fold(nodes))} hpslurm-check"),
                 Suggestion(LOOK, "search more thoroughly", "hpslurm nccl-tests --find-slow --preset full"),
             ],
         )
@@ -194,12 +195,12 @@ def _whole(verdict: Verdict, policy: Policy, instance: str, gpus: int, size: int
 def _open(verdict: Verdict) -> Iterator[Finding]:
     if verdict.undecided:
         yield UNDECIDED.found(
-            f"not decided: {fold_nodes(verdict.undecided)} (no good partner left, or too few rounds)",
+            f"not decided: {nodeset.fold(verdict.undecided)} (no good partner left, or too few rounds)",
             suggest=[Suggestion(LOOK, "search more thoroughly", "hpslurm nccl-tests --find-slow --preset full")],
         )
     if verdict.once:
         yield ONCE.found(
-            "; ".join(f"{fold_nodes(pair)}" for pair in verdict.once[:10]) + ": a fault that comes and goes looks so",
+            "; ".join(f"{nodeset.fold(pair)}" for pair in verdict.once[:10]) + ": a fault that comes and goes looks so",
             suggest=[Suggestion(LOOK, "search more thoroughly", "hpslurm nccl-tests --find-slow --preset full")],
         )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from hpslurm.core import nodeset
 from hpslurm.core.finding import Finding
 from hpslurm.core.text import clean
 from hpslurm.nccl_tests import judge, search
@@ -292,7 +293,7 @@ def _colour(share: float) -> str:
 
 
 def _named_words(one: Named) -> str:
-    who = " and ".join(one.blocks) if one.blocks else render.fold_nodes(one.nodes)
+    who = " and ".join(one.blocks) if one.blocks else nodeset.fold(one.nodes)
     rail = f" GPU {one.rail}" if one.rail is not None else ""
     return f"{one.kind} {who}{rail}: {one.how}, {100 * one.share:.0f} % of normal"
 
