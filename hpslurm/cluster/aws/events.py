@@ -17,7 +17,7 @@ from typing import Any
 
 from hpslurm.cluster.aws.hyperpod import named, seconds, span
 from hpslurm.cluster.aws.view import View
-from hpslurm.cluster.causes import cause_of
+from hpslurm.cluster.failures import failure_of
 from hpslurm.cluster.model import Cluster, Instance
 from hpslurm.core import toml
 from hpslurm.core.finding import CONFIGURE, LOOK, Evidence, Finding, Rule, Suggestion
@@ -209,8 +209,8 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
 
 def _finding(rule: Rule, subject: str, events: list[ClusterEvent], facts: Facts) -> Finding:
     newest = events[0]
-    failure = next((event.failure for event in events if event.failure), "")
-    cause = cause_of(failure) or cause_of(newest.text)
+    message = next((event.failure for event in events if event.failure), "")
+    failure = failure_of(message) or failure_of(newest.text)
     often = f"{len(events)} times, last " if len(events) > 1 else ""
     suggest = [
         Suggestion(
@@ -219,10 +219,11 @@ def _finding(rule: Rule, subject: str, events: list[ClusterEvent], facts: Facts)
             f"aws sagemaker describe-cluster-event {named(facts.cluster)} --event-id {shlex.quote(newest.id)}",
         )
     ]
-    if cause:
-        suggest.append(Suggestion(CONFIGURE, cause.step))
+    if failure:
+        suggest.append(Suggestion(CONFIGURE, failure.remedy))
     return rule.found(
-        f"{often}{span((facts.now - newest.time) / 60)} ago: {newest.text}" + (f"; {cause.cause}" if cause else ""),
+        f"{often}{span((facts.now - newest.time) / 60)} ago: {newest.text}"
+        + (f"; {failure.meaning}" if failure else ""),
         evidence=[
             Evidence(
                 f"event of {datetime.fromtimestamp(event.time, timezone.utc):%Y-%m-%d %H:%M:%S} UTC",

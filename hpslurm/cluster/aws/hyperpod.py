@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from hpslurm.cluster.aws.view import View
-from hpslurm.cluster.causes import cause_of
+from hpslurm.cluster.failures import failure_of
 from hpslurm.cluster.model import CONTROLLER, LOGIN, WORKER, Cluster, Group, Instance
 from hpslurm.core.finding import CONFIGURE, LOOK, P0, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
@@ -331,13 +331,13 @@ def named(cluster: Cluster) -> str:
 
 
 def _meaning(text: str) -> str:
-    cause = cause_of(text)
-    return f"; {cause.cause}" if cause else ""
+    failure = failure_of(text)
+    return f"; {failure.meaning}" if failure else ""
 
 
 def _remedy(text: str) -> list[Suggestion]:
-    cause = cause_of(text)
-    return [Suggestion(CONFIGURE, cause.step)] if cause else []
+    failure = failure_of(text)
+    return [Suggestion(CONFIGURE, failure.remedy)] if failure else []
 
 
 def span(minutes: float) -> str:
