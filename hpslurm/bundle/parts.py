@@ -393,10 +393,10 @@ def _brought(asked: Asked, parts: _Parts) -> list[Record]:
     """Records of folders that were named, as hpslurm-check --json leaves them."""
     kept: list[Record] = []
     for folder in asked.reports:
-        some, troubles = records.read_folder(folder)
+        some, unreadable = records.read_folder(folder)
         kept += (replace(one, node=gather.node_of(one)) for one in some)
-        for trouble in troubles:
-            parts.miss(f"records/{os.path.basename(folder)}", trouble)
+        for record in unreadable:
+            parts.miss(f"records/{os.path.basename(folder)}", str(record))
         for one in some:
             file = next(name for name in sorted(os.listdir(folder)) if name.startswith(f"{one.node}.{one.hook}.jsonl"))
             path = f"{folder}/{file}"

@@ -26,16 +26,16 @@ TITLES = {
 }
 
 
-def read(folder: str) -> tuple[list[Record], list[str]]:
+def read(folder: str) -> tuple[list[Record], list[records.Unreadable]]:
     """All records below a results folder, each once; and what could not be read."""
-    found, troubles = records.node_records(folder)
+    found, unreadable = records.node_records(folder)
     jobs = f"{folder}/jobs"
     for job in sorted(os.listdir(jobs)) if os.path.isdir(jobs) else ():
-        more, worse = records.job_records(folder, job)
-        found += more
-        troubles += worse
+        of_job, not_read = records.job_records(folder, job)
+        found += of_job
+        unreadable += not_read
     once = {(one.node, one.hook, one.run.get("job"), one.run.get("time")): one for one in found}
-    return list(once.values()), troubles
+    return list(once.values()), unreadable
 
 
 @click.command(
@@ -78,9 +78,9 @@ def command(policy_path: str, folder: str, as_json: bool) -> int:
         _warn("WARN", word)
     for mute in new.expired():
         _warn("INFO", f"the mute of {clean(mute.rule)} ended on {mute.until}")
-    found, troubles = read(folder)
-    for trouble in troubles:
-        _warn("WARN", trouble)
+    found, unreadable = read(folder)
+    for record in unreadable:
+        _warn("WARN", str(record))
     if not found:
         click.echo(f"{folder} holds no records: folders jobs/ or nodes/ with files *.jsonl wanted", err=True)
         return 1

@@ -30,7 +30,8 @@ class Facts:
 
 
 def start(host: Host) -> None:
-    slurm.start(host, "scontrol_ping", "scontrol_config")
+    slurm.start(host, "scontrol_ping")
+    slurm.start(host, "scontrol_config")
 
 
 def collect(host: Host) -> Facts:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -64,7 +65,8 @@ def look(
     """
     if ask_slurm:
         if not slurm.has_pyslurm(host):
-            slurm.start(host, "scontrol_nodes_json", "squeue")
+            slurm.start(host, "scontrol_nodes_json")
+            slurm.start(host, "squeue")
         controllers.start(host)
     results: list[Result] = []
 
@@ -82,7 +84,7 @@ def look(
     cloud = checks.in_thread(partial(ask_aws, layout)) if ask_aws else None
     found = asked("slurm_nodes", lambda: slurm.nodes(host), None) if ask_slurm else None
     jobs = asked("jobs", lambda: slurm.queue(host), nothing) if found else nothing
-    kept, troubles, ran = read_folders(folders)
+    kept, unreadable, ran = read_folders(folders)
     asides = []  # before AWS is waited for: the time for programs runs out meanwhile
     if found:
         asides.append(probe.run("accounting", accounting, host, policy))
@@ -131,7 +133,7 @@ def look(
     if view:
         results = beside(results, view, members)
         results += of_aws(view, members, nodes, policy, only)
-    results += of_records(members, policy, troubles)
+    results += of_records(members, policy, unreadable)
     if any(gpu_again.faulty(one) for one in members.members):
         results.append(judged("gpu_again", lambda: gpu_again.judge(members, partial(all_of, folders)), policy))
     names = frozenset(one.name for one in nodes) or frozenset(one.subject for one in checks.instances(view))
@@ -258,15 +260,15 @@ def roles(layout: hyperpod.Layout) -> dict[str, str]:
 # records
 
 
-def read_folders(folders: Sequence[str]) -> tuple[dict[str, records.Record], list[str], frozenset[str]]:
+def read_folders(folders: Sequence[str]) -> tuple[dict[str, records.Record], list[records.Unreadable], frozenset[str]]:
     """The newest record of each node over all folders, what could not be read, and which hooks left any."""
     found: list[records.Record] = []
-    troubles: list[str] = []
+    unreadable: list[records.Unreadable] = []
     for folder in folders:
-        some, refused = records.read_folder(folder)
-        found += (replace(one, node=node_of(one)) for one in some)
-        troubles += refused
-    return records.newest(found), troubles, frozenset(one.hook for one in found)
+        of_folder, not_read = records.read_folder(folder)
+        found += (replace(record, node=node_of(record)) for record in of_folder)
+        unreadable += not_read
+    return records.newest(found), unreadable, frozenset(one.hook for one in found)
 
 
 def node_of(record: records.Record) -> str:
@@ -275,7 +277,7 @@ def node_of(record: records.Record) -> str:
     return named if isinstance(named, str) and NODE_NAME.fullmatch(named) else record.node
 
 
-def of_records(members: Members, policy: Policy, troubles: Sequence[str]) -> list[Result]:
+def of_records(members: Members, policy: Policy, unreadable: Sequence[records.Unreadable]) -> list[Result]:
     """What the nodes said of themselves: findings, what they could not look at, and who said nothing."""
     results = []
     findings: list[Finding] = []
@@ -283,8 +285,7 @@ def of_records(members: Members, policy: Policy, troubles: Sequence[str]) -> lis
     fresh = 0
     silent: list[str] = []
     dropped: dict[str, list[str]] = {}
-    refused, rest = _refused(troubles)
-    hidden = {name for nodes in refused.values() for name in nodes}
+    hidden = {record.node for record in unreadable}
     for member in members.members:
         if member.slurm is None and member.role in (CONTROLLER, LOGIN):
             continue  # no job step ever runs there
@@ -312,29 +313,21 @@ def of_records(members: Members, policy: Policy, troubles: Sequence[str]) -> lis
         results.append(Result(name, UNKNOWN, f"{nodeset.fold(nodes)}: {note}"))
     for why, nodes in dropped.items():
         results.append(Result("node_records", SKIP, f"{nodeset.fold(nodes)}: {why}"))
-    for why, nodes in refused.items():
-        results.append(Result("node_records", UNKNOWN, f"records of {nodeset.fold(nodes)} in {why}"))
-    for trouble in rest:
-        results.append(Result("node_records", UNKNOWN, trouble))
+    results += (Result("node_records", UNKNOWN, line) for line in not_read(unreadable))
     if silent:
         results.append(never_looked_at(silent, members, policy))
     return results
 
 
-_RECORD = re.compile(r"(.*)/([^/]+)\.[a-z]+\.jsonl(?:\.part)?: (.*)")
-
-
-def _refused(troubles: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
-    """Nodes by folder and reason, for records that are there and could not be read; and other troubles."""
-    refused: dict[str, list[str]] = {}
-    rest = []
-    for trouble in troubles:
-        if match := _RECORD.fullmatch(trouble):
-            nodes = refused.setdefault(f"{match[1]}: {match[3]}", [])
-            nodes += [match[2]] if match[2] not in nodes else []
-        else:
-            rest.append(trouble)
-    return refused, rest
+def not_read(unreadable: Sequence[records.Unreadable]) -> Iterator[str]:
+    """A line for each folder and reason with its nodes, then one for each folder that could not be read at all."""
+    nodes: dict[str, list[str]] = {}
+    for record in unreadable:
+        if record.node:
+            nodes.setdefault(f"{os.path.dirname(record.path)}: {record.why}", []).append(record.node)
+    for where, names in nodes.items():
+        yield f"records of {nodeset.fold(names)} in {where}"
+    yield from (str(folder) for folder in unreadable if not folder.node)
 
 
 def never_looked_at(silent: list[str], members: Members, policy: Policy) -> Result:

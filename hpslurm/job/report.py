@@ -143,8 +143,8 @@ def read(rules: Policy, results: str | None, job: str) -> tuple[list[Record], li
     found: dict[tuple[str, str], Record] = {}
     troubles: list[str] = []
     for folder in folders(rules, results):
-        kept, trouble = records.job_records(folder, job.partition("_")[0])
-        troubles += trouble
+        kept, unreadable = records.job_records(folder, job.partition("_")[0])
+        troubles += map(str, unreadable)
         for one in kept:
             found.setdefault((one.node, one.hook), one)
     return list(found.values()), troubles
