@@ -18,7 +18,9 @@ from hpslurm.bundle.archive import KEPT, LOGS, RECORDS, SLURM, Part
 from hpslurm.bundle.masking import Masker
 from hpslurm.cluster import gather, guard, view
 from hpslurm.cluster.aws import checks
-from hpslurm.cluster.aws.view import View
+from hpslurm.cluster.aws.events import EVENTS
+from hpslurm.cluster.aws.hyperpod import INSTANCES
+from hpslurm.cluster.aws.view import DESCRIBED, Need, View
 from hpslurm.cluster.node_rows import node_rows
 from hpslurm.core import nodeset, policy, probe, records
 from hpslurm.core.finding import NOISE, P0, P1, ROOT, Finding
@@ -54,10 +56,10 @@ SLURM_TEXTS = (
     ("slurm/sinfo.txt", "sinfo", "sinfo"),
     ("slurm/ping.txt", "scontrol_ping", "scontrol ping"),
 )
-ANSWERS = (
-    ("cluster.json", "described", "DescribeCluster"),
-    ("instances.json", "instances", "ListClusterNodes"),
-    ("events.json", "events", "ListClusterEvents"),
+ANSWERS: tuple[tuple[str, Need[Any], str], ...] = (
+    ("cluster.json", DESCRIBED, "DescribeCluster"),
+    ("instances.json", INSTANCES, "ListClusterNodes"),
+    ("events.json", EVENTS, "ListClusterEvents"),
 )
 
 
@@ -287,7 +289,7 @@ def _ask_aws(options: checks.Options, layout: hyperpod.Layout) -> View:
     try:
         return checks.collect(options, layout)
     except checks.NoCluster as error:  # a typing mistake in a name must not cost the rest
-        return View({"account": Unknown(str(error))}, time.time(), time.time() - options.since)
+        return View({}, time.time(), time.time() - options.since, trouble=Unknown(str(error)))
 
 
 def _add_aws(view: View | None, asked: Asked, parts: _Parts) -> None:
@@ -297,16 +299,15 @@ def _add_aws(view: View | None, asked: Asked, parts: _Parts) -> None:
             "AWS was not asked: pass --cluster and --region" if asked.aws else "AWS was not asked (--no-aws)",
         )
         return
-    trouble = view.answers.get("account")
-    for name, key, source in ANSWERS:
-        value, why = view.maybe(key, None)
+    for name, need, source in ANSWERS:
+        value, why = view.maybe(need, None)
         if value is None:
-            parts.miss(name, str(trouble) if isinstance(trouble, Unknown) else why)
+            parts.miss(name, str(view.trouble or why))
             continue
-        if key == "described":
+        if need is DESCRIBED:
             value = {field: one for field, one in value.items() if field != "ResponseMetadata"}
         else:
-            value = {key: [asdict(one) for one in value[0]], "not_all": value[1]}
+            value = {need.name: [asdict(one) for one in value[0]], "not_all": value[1]}
         parts.add(name, json.dumps(value, indent=1, ensure_ascii=False, default=str), source)
 
 

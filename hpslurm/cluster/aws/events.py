@@ -15,8 +15,8 @@ from datetime import datetime, timezone
 from functools import cache, lru_cache
 from typing import Any
 
-from hpslurm.cluster.aws.hyperpod import named, seconds, span
-from hpslurm.cluster.aws.view import View
+from hpslurm.cluster.aws.hyperpod import INSTANCES, named, seconds, span
+from hpslurm.cluster.aws.view import CLUSTER, Need, Source, View
 from hpslurm.cluster.failures import failure_of
 from hpslurm.cluster.model import Cluster, Instance
 from hpslurm.core import toml
@@ -27,6 +27,7 @@ from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass, replace
 from hpslurm.sources.aws import Aws, Listing, Unsupported
 
+WINDOW = 24 * 3600  # seconds at least: events are few, and why an instance is missing can be hours old
 MOST = 500  # events; HyperPod keeps about as many, for seven days
 MOST_DETAILS = 20  # calls for failure messages: each event is one
 SAME_SECONDS = 5.0  # the two texts of one failed provisioning come about a second apart
@@ -175,11 +176,21 @@ def _failure(answer: Any) -> str:
     return ""
 
 
+def _read(source: Source) -> tuple[tuple[ClusterEvent, ...], str]:
+    if not source.cluster.continuous and source.old:
+        raise Unknown(source.old)  # it may well be continuous
+    return fetch(source.aws, source.cluster, min(source.since, source.now - WINDOW))
+
+
+EVENTS = Need("events", lambda source, _: _read(source))
+NEEDS = (CLUSTER, INSTANCES, EVENTS)
+
+
 def collect(view: View) -> Facts:
-    cluster: Cluster = view.get("cluster")
-    events, trouble = view.get("events")
-    (instances, _), _ = view.maybe("instances", ((), ""))
-    return Facts(events, cluster, tuple(instances), view.now, trouble)
+    cluster = view.get(CLUSTER)
+    events, trouble = view.get(EVENTS)
+    (instances, _), _ = view.maybe(INSTANCES, ((), ""))
+    return Facts(events, cluster, instances, view.now, trouble)
 
 
 # judging
