@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hpslurm.cluster.gather import COLLECT
+from hpslurm.cluster.node_records import COLLECT
 from hpslurm.core import suggest, toml
 from hpslurm.core.values import dataclass
 

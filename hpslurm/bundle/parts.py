@@ -16,7 +16,7 @@ import click
 from hpslurm.bundle import archive, case
 from hpslurm.bundle.archive import KEPT, LOGS, RECORDS, SLURM, Part
 from hpslurm.bundle.masking import Masker
-from hpslurm.cluster import gather, guard, view
+from hpslurm.cluster import gather, guard, node_records, view
 from hpslurm.cluster.aws import checks
 from hpslurm.cluster.aws.events import EVENTS
 from hpslurm.cluster.aws.hyperpod import INSTANCES
@@ -263,11 +263,11 @@ def _diagnosed(asked: Asked, rules: Policy, window: Window, parts: _Parts) -> tu
     options = checks.Options(named.cluster, named.region, named.profile, max(60.0, time.time() - window.since))
     wanted = asked.aws and checks.means_aws(options, host)
     ask = partial(_ask_aws, options) if wanted else None
-    places = [f"{asked.results}/nodes"] if asked.results else gather.record_folders(rules, asked.root)
+    places = [f"{asked.results}/nodes"] if asked.results else node_records.folders_of(rules, asked.root)
     places += asked.reports
     try:
         half = parts.tried(
-            "findings", lambda: gather.look(host, rules, places, ask_slurm=asked.slurm, ask_aws=ask), None
+            "findings", lambda: gather.diagnose(host, rules, places, ask_slurm=asked.slurm, ask_aws=ask), None
         )
     finally:
         host.end_all()
@@ -395,7 +395,7 @@ def _brought(asked: Asked, parts: _Parts) -> list[Record]:
     kept: list[Record] = []
     for folder in asked.reports:
         some, unreadable = records.read_folder(folder)
-        kept += (replace(one, node=gather.node_of(one)) for one in some)
+        kept += (replace(one, node=node_records.node_of(one)) for one in some)
         for record in unreadable:
             parts.miss(f"records/{os.path.basename(folder)}", str(record))
         for one in some:

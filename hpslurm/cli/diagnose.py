@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hpslurm.cli import options
-from hpslurm.cluster import gather, guard, view
+from hpslurm.cluster import gather, guard, node_records, view
 from hpslurm.cluster.aws import checks, ssm
 from hpslurm.cluster.model import Members
 from hpslurm.cluster.node_rows import node_rows
@@ -123,8 +123,8 @@ def command(
         raise click.UsageError("--probe ssm needs AWS: pass --cluster and --region, and not --no-aws")
     nodes = partial(_ask_nodes, options, rules, sample_nodes, bool(only), root) if probe else None
     try:
-        places = [*gather.record_folders(rules, root), *reports]
-        half = gather.look(host, rules, places, chosen, ask_slurm=not no_slurm, ask_aws=ask, ask_nodes=nodes)
+        places = [*node_records.folders_of(rules, root), *reports]
+        half = gather.diagnose(host, rules, places, chosen, ask_slurm=not no_slurm, ask_aws=ask, ask_nodes=nodes)
     except checks.NoCluster as error:
         raise click.ClickException(str(error)) from None
     finally:

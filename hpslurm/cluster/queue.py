@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from hpslurm.cluster.model import Members
+from hpslurm.cluster.model import Gathered, Member, Members
 from hpslurm.cluster.slurm_nodes import is_out
 from hpslurm.core import nodeset, suggest
 from hpslurm.core.finding import CONFIGURE, LOOK, P1, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Skip
 from hpslurm.core.text import clean
-from hpslurm.core.values import dataclass
+from hpslurm.core.values import dataclass, replace
 from hpslurm.sources.slurm import Queued
 
 SICK = Rule("jobs-wait-for-sick-nodes", P1, "Jobs wait for nodes that are out", "operations.md § 7")
@@ -40,8 +41,17 @@ MOST_IDS = 100  # job ids in one command
 
 @dataclass(frozen=True)
 class Facts:
+    """Jobs wait for all nodes, whether these were asked for or not."""
+
     queue: tuple[Queued, ...]
     members: Members
+
+
+def collect(gathered: Gathered) -> Facts:
+    if gathered.slurm is None:
+        raise Skip("Slurm did not list its nodes")
+    everyone = tuple(Member(node.name, node) for node in gathered.slurm.nodes)
+    return Facts(gathered.queue, replace(gathered.members, members=everyone))
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from hpslurm.cluster.gather import NO_RECORD
+from hpslurm.cluster.node_records import NO_RECORD
 from tests.lab import processes
 
 PROGRAM = (sys.executable, "-c", "from hpslurm.cli import main; main()")
