@@ -27,7 +27,6 @@ HOOKS = tuple(hooks.HOOKS)
 RUNNING = 60.0  # seconds; an unfinished file that is younger may be of a hook that still runs (Slurm kills after 60)
 MOST = 200  # series of one kind that a single record may make; there are fewer rules than that on a node
 _PART = re.compile(rf"(.+)\.({'|'.join(HOOKS)})\.jsonl\.part")
-_TROUBLE = re.compile(r".*/([^/]+)\.([a-z]+)\.jsonl(?:\.part)?: .*")
 
 # name -> what it says, and its labels; all are gauges. The names are public.
 FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -93,8 +92,9 @@ def look(results: str, shared: bool, now: float) -> tuple[Seen, list[str]]:
             if shared and folder == results:
                 raise
             return Seen(cut_off=None if shared else {}), [f"{folder} does not exist: no hook has left a record there"]
-    found, troubles = records.read_folder(nodes)
-    refused = [(match[1], match[2]) for one in troubles if (match := _TROUBLE.fullmatch(one)) and match[2] in HOOKS]
+    found, unreadable = records.read_folder(nodes)
+    refused = [(record.node, record.hook) for record in unreadable if record.hook in HOOKS]
+    troubles = [str(record) for record in unreadable]
     kept = [one for one in found if one.hook in HOOKS]
     for one in kept:
         troubles += _strange(nodes, one)

@@ -22,7 +22,7 @@ import hpslurm
 from hpslurm import hooks
 from hpslurm.cli import COMMANDS
 from hpslurm.core import references
-from hpslurm.core.finding import STEPS
+from hpslurm.core.finding import HARMS
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import PASS, SKIP, UNKNOWN, Result, run_all
 from hpslurm.core.rules import rules
@@ -284,7 +284,7 @@ class TestExplained:
                 assert "\n" not in found.detail
                 assert found.evidence, f"{found.rule.id} shows no evidence"
                 assert all(one.source and one.text for one in found.evidence), found.rule.id
-                assert all(one.step in STEPS for one in found.suggestions), found.rule.id
+                assert all(one.harm in HARMS for one in found.suggestions), found.rule.id
                 assert found.suggestions or found.rule.priority == "P2", f"{found.rule.id} says not what to do"
 
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hpslurm import __version__
+from hpslurm.core import nodeset
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass
-from hpslurm.show.render import fold_nodes
 
 MOST_NODES = 8  # in the summary; nodes.tsv has all
 MOST_ERRORS = 8
@@ -88,7 +88,7 @@ def _nodes(nodes: Sequence[Node]) -> str:
     if not nodes:
         return ""
     more = f" (the first {MOST_NODES} here, all in nodes.tsv)" if len(nodes) > MOST_NODES else ""
-    return f"{len(nodes)}: {clean(fold_nodes(node.name for node in nodes), 600)}{more}"
+    return f"{len(nodes)}: {clean(nodeset.fold(node.name for node in nodes), 600)}{more}"
 
 
 WHAT = (

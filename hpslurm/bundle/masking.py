@@ -15,9 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
-from hpslurm.core import toml
+from hpslurm.core import nodeset, toml
 from hpslurm.core.values import dataclass
-from hpslurm.show.render import fold_nodes
 
 MOST_NODES = 20_000  # of one folded list; a longer one is no list of nodes
 SHORTEST_NAME = 3  # letters of a user's name that is looked for in any text
@@ -285,18 +284,12 @@ class Masker:
 
     def _folded(self, text: str) -> str:
         """``ip-10-1-0-[3,7]``, as Slurm folds names: every one by itself, folded again."""
-        from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
-        try:
-            nodes = NodeSet(text, resolver=RESOLVER_NOGROUP)
-            names = list(nodes) if len(nodes) <= MOST_NODES else []
-        except Exception:
-            names = []
+        names = nodeset.names_in(text, MOST_NODES)
         matches = [_NODE.fullmatch(name) for name in names]
         if not names or None in matches:
             return _ANY_NODE
         new = [self._dashed(match) for match in matches if match]
-        return text if new == names else fold_nodes(new)
+        return text if new == names else nodeset.fold(new)
 
 
 def _lower(text: str) -> str:

@@ -16,11 +16,13 @@ import click
 from hpslurm.bundle import archive, case
 from hpslurm.bundle.archive import KEPT, LOGS, RECORDS, SLURM, Part
 from hpslurm.bundle.masking import Masker
-from hpslurm.cluster import gather, guard, view
+from hpslurm.cluster import gather, guard, node_records, view
 from hpslurm.cluster.aws import checks
-from hpslurm.cluster.aws.view import View
+from hpslurm.cluster.aws.events import EVENTS
+from hpslurm.cluster.aws.hyperpod import INSTANCES
+from hpslurm.cluster.aws.view import DESCRIBED, Need, View
 from hpslurm.cluster.node_rows import node_rows
-from hpslurm.core import policy, probe, records
+from hpslurm.core import nodeset, policy, probe, records
 from hpslurm.core.finding import NOISE, P0, P1, ROOT, Finding
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Result, Unknown
@@ -33,7 +35,7 @@ from hpslurm.scan import joblog
 from hpslurm.scan.collect import Collector
 from hpslurm.setup import doctor, versions
 from hpslurm.show.diagnosis import who
-from hpslurm.show.render import as_wide_as, fold_nodes
+from hpslurm.show.render import as_wide_as
 from hpslurm.sources import hyperpod, slurm
 from hpslurm.sources.aws import CLUSTER_ARN
 from hpslurm.sources.host import Host
@@ -56,10 +58,10 @@ SLURM_TEXTS = (
     ("slurm/sinfo.txt", "sinfo", "sinfo"),
     ("slurm/ping.txt", "scontrol_ping", "scontrol ping"),
 )
-ANSWERS = (
-    ("cluster.json", "described", "DescribeCluster"),
-    ("instances.json", "instances", "ListClusterNodes"),
-    ("events.json", "events", "ListClusterEvents"),
+ANSWERS: tuple[tuple[str, Need[Any], str], ...] = (
+    ("cluster.json", DESCRIBED, "DescribeCluster"),
+    ("instances.json", INSTANCES, "ListClusterNodes"),
+    ("events.json", EVENTS, "ListClusterEvents"),
 )
 
 
@@ -269,11 +271,11 @@ def _diagnosed(
     options = checks.Options(named.cluster, named.region, named.profile, max(60.0, time.time() - window.since))
     wanted = request.aws and checks.means_aws(options, host)
     ask = partial(_ask_aws, options) if wanted else None
-    places = [f"{request.results}/nodes"] if request.results else gather.record_folders(rules, request.root)
+    places = [f"{request.results}/nodes"] if request.results else node_records.folders_of(rules, request.root)
     places += request.reports
     try:
         half = parts.tried(
-            "findings", lambda: gather.look(host, rules, places, ask_slurm=request.slurm, ask_aws=ask), None
+            "findings", lambda: gather.diagnose(host, rules, places, ask_slurm=request.slurm, ask_aws=ask), None
         )
     finally:
         host.end_all()
@@ -295,7 +297,7 @@ def _ask_aws(options: checks.Options, layout: hyperpod.Layout) -> View:
     try:
         return checks.collect(options, layout)
     except checks.NoCluster as error:  # a typing mistake in a name must not cost the rest
-        return View({"account": Unknown(str(error))}, time.time(), time.time() - options.since)
+        return View({}, time.time(), time.time() - options.since, trouble=Unknown(str(error)))
 
 
 def _add_aws(view: View | None, request: Request, parts: _Parts) -> None:
@@ -305,16 +307,15 @@ def _add_aws(view: View | None, request: Request, parts: _Parts) -> None:
             "AWS was not asked: pass --cluster and --region" if request.aws else "AWS was not asked (--no-aws)",
         )
         return
-    trouble = view.answers.get("account")
-    for name, key, source in ANSWERS:
-        value, why = view.maybe(key, None)
+    for name, need, source in ANSWERS:
+        value, why = view.maybe(need, None)
         if value is None:
-            parts.miss(name, str(trouble) if isinstance(trouble, Unknown) else why)
+            parts.miss(name, str(view.trouble or why))
             continue
-        if key == "described":
+        if need is DESCRIBED:
             value = {field: answer for field, answer in value.items() if field != "ResponseMetadata"}
         else:
-            value = {key: [asdict(item) for item in value[0]], "not_all": value[1]}
+            value = {need.name: [asdict(item) for item in value[0]], "not_all": value[1]}
         parts.add(name, json.dumps(value, indent=1, ensure_ascii=False, default=str), source)
 
 
@@ -410,10 +411,10 @@ def _brought(request: Request, parts: _Parts) -> list[Record]:
     """Records of folders that were named, as hpslurm-check --json leaves them."""
     kept: list[Record] = []
     for folder in request.reports:
-        some, troubles = records.read_folder(folder)
-        kept += (replace(record, node=gather.node_of(record)) for record in some)
-        for trouble in troubles:
-            parts.miss(f"records/{os.path.basename(folder)}", trouble)
+        some, unreadable = records.read_folder(folder)
+        kept += (replace(record, node=node_records.node_of(record)) for record in some)
+        for refused in unreadable:
+            parts.miss(f"records/{os.path.basename(folder)}", str(refused))
         for record in some:
             file = next(
                 name for name in sorted(os.listdir(folder)) if name.startswith(f"{record.node}.{record.hook}.jsonl")
@@ -461,7 +462,7 @@ def environment(kept: Iterable[Record], read: Iterable[logs.Log]) -> list[str]:
         if name.startswith(SHOWN):
             where.setdefault((name, value), []).append("the environment of hpslurm bundle")
     for pair, some in nodes.items():
-        where.setdefault(pair, []).append(f"records of {fold_nodes(some)}")
+        where.setdefault(pair, []).append(f"records of {nodeset.fold(some)}")
     return [
         f"{name}={clean(value)}    # {', '.join(files[:4])}{' …' if len(files) > 4 else ''}"
         for (name, value), files in sorted(where.items())
@@ -513,7 +514,7 @@ def _versions(host: Host, kept: Iterable[Record]) -> str:
     if seen:
         lines += ["", "On the nodes, by their records:"]
         lines += [
-            f"  {name + ':':16} {clean(value, 80)}  on {fold_nodes(nodes)}"
+            f"  {name + ':':16} {clean(value, 80)}  on {nodeset.fold(nodes)}"
             for (name, value), nodes in sorted(seen.items())
         ]
     return "\n".join(lines)
@@ -594,7 +595,7 @@ def _involved(
     why: dict[str, list[str]] = {}
     culprit = ended.diagnosis.culprit if ended else None
     if ended and culprit and culprit.host:
-        for name in _unfolded(culprit.host):
+        for name in nodeset.names_in(culprit.host.partition(".")[0])[:1000]:
             why.setdefault(name, []).append(f"named by the logs ({ended.diagnosis.cause})")
     own = set(report.nodes_of(job_report.job)) if job_report else set()
     findings: list[Finding] = list(job_report.counted) if job_report else []
@@ -610,12 +611,3 @@ def _involved(
     for name, reasons in why.items():
         member = members.get(name)
         yield case.Node(name, (member.instance_id if member else "") or ids.get(name, ""), ", ".join(reasons))
-
-
-def _unfolded(host: str) -> list[str]:
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
-    try:
-        return list(NodeSet(host.partition(".")[0], resolver=RESOLVER_NOGROUP))[:1000]
-    except Exception:
-        return []

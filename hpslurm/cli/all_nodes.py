@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 import click
 
-from hpslurm.core import records
+from hpslurm.core import nodeset, records
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import FAIL, PASS, UNKNOWN, Result
 from hpslurm.core.records import Record
@@ -77,7 +77,7 @@ def text(found: Mapping[str, Record], answer: list[Result], errors: Iterable[str
     lines += render.not_checked_lines(not_checked)
     lines += [f"{render.label('WARN')} {error}" for error in errors]
     if healthy:
-        lines.append(f"{render.label('PASS')} {render.fold_nodes(healthy)}  nothing found on {len(healthy)} nodes")
+        lines.append(f"{render.label('PASS')} {nodeset.fold(healthy)}  nothing found on {len(healthy)} nodes")
     return [*lines, *render.fitted(render.summary(folded, len(not_checked) + len(list(errors)), passed))]
 
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import click
 
 from hpslurm.cli import options
-from hpslurm.cluster import gather, guard, view
+from hpslurm.cluster import gather, guard, node_records, view
 from hpslurm.cluster.aws import checks, ssm
 from hpslurm.cluster.model import Members
 from hpslurm.cluster.node_rows import node_rows
-from hpslurm.core import policy, records
+from hpslurm.core import nodeset, policy, records
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Result
 from hpslurm.core.text import clean
@@ -111,8 +111,8 @@ def command(
         raise click.UsageError("--probe ssm needs AWS: pass --cluster and --region, and not --no-aws")
     nodes = partial(_ask_nodes, options, rules, sample_nodes, bool(only), root) if probe else None
     try:
-        places = [*gather.record_folders(rules, root), *reports]
-        half = gather.look(host, rules, places, chosen, ask_slurm=not no_slurm, ask_aws=ask, ask_nodes=nodes)
+        places = [*node_records.folders_of(rules, root), *reports]
+        half = gather.diagnose(host, rules, places, chosen, ask_slurm=not no_slurm, ask_aws=ask, ask_nodes=nodes)
     except checks.NoCluster as error:
         raise click.ClickException(str(error)) from None
     finally:
@@ -166,13 +166,11 @@ def _ask_nodes(
 
 
 def _node_set(words: Sequence[str]) -> frozenset[str]:
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
     names: set[str] = set()
     for word in words:
         try:
-            names.update(NodeSet(word, resolver=RESOLVER_NOGROUP))
-        except Exception as error:
+            names.update(nodeset.unfold(word))
+        except nodeset.NoNodeList as error:
             raise click.UsageError(f"--node {word!r} is no list of nodes: {error}") from None
     return frozenset(names)
 

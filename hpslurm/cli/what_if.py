@@ -10,8 +10,8 @@ from collections.abc import Iterable
 import click
 
 from hpslurm.cli import options
+from hpslurm.core import nodeset, records, replay
 from hpslurm.core import policy as policies
-from hpslurm.core import records, replay
 from hpslurm.core.records import Record
 from hpslurm.core.replay import Change
 from hpslurm.core.text import clean
@@ -27,16 +27,16 @@ TITLES = {
 }
 
 
-def read(folder: str) -> tuple[list[Record], list[str]]:
+def read(folder: str) -> tuple[list[Record], list[records.Unreadable]]:
     """All records below a results folder, each once; and what could not be read."""
-    found, troubles = records.node_records(folder)
+    found, unreadable = records.node_records(folder)
     jobs = f"{folder}/jobs"
     for job in sorted(os.listdir(jobs)) if os.path.isdir(jobs) else ():
-        more, worse = records.job_records(folder, job)
-        found += more
-        troubles += worse
+        of_job, not_read = records.job_records(folder, job)
+        found += of_job
+        unreadable += not_read
     once = {(record.node, record.hook, record.run.get("job"), record.run.get("time")): record for record in found}
-    return list(once.values()), troubles
+    return list(once.values()), unreadable
 
 
 @click.command(
@@ -79,9 +79,9 @@ def command(policy_path: str, folder: str, as_json: bool) -> int:
         _warn("WARN", word)
     for mute in new.expired():
         _warn("INFO", f"the mute of {clean(mute.rule)} ended on {mute.until}")
-    found, troubles = read(folder)
-    for trouble in troubles:
-        _warn("WARN", trouble)
+    found, unreadable = read(folder)
+    for record in unreadable:
+        _warn("WARN", str(record))
     if not found:
         click.echo(f"{folder} holds no records: folders jobs/ or nodes/ with files *.jsonl wanted", err=True)
         return 1
@@ -124,6 +124,6 @@ def text(outcome: replay.Replay) -> list[str]:
 
 def _line(title: str, rule: str, changes: Iterable[Change]) -> str:
     changes = list(changes)
-    nodes = render.fold_nodes(sorted({change.node for change in changes}))
+    nodes = nodeset.fold(sorted({change.node for change in changes}))
     first = time.strftime("%Y-%m-%d %H:%M", time.localtime(changes[0].time))
     return f"{title}: {rule}  {nodes}  ({len(changes)} times, first {first}: {clean(changes[0].detail, 120)})"

@@ -6,7 +6,7 @@ import os
 import time
 from typing import Any
 
-from hpslurm.core import records
+from hpslurm.core import nodeset, records
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import UNKNOWN, Result
 from hpslurm.core.text import clean
@@ -70,7 +70,7 @@ def text(report: JobReport, ended: cause.Cause | None) -> list[str]:
         lines += diagnosis.text(ended.diagnosis)
     lines += [line for one in folded for line in render.finding_lines(one)]
     lines += render.not_checked_lines(not_checked)
-    warned = [f"{one.what}: {render.fold_nodes(one.nodes)}" for one in seen.unseen]
+    warned = [f"{one.what}: {nodeset.fold(one.nodes)}" for one in seen.unseen]
     warned += [clean(trouble) for trouble in (*troubles, *filter(None, [why]))]
     lines += [line for one in warned for line in render.labelled("WARN", one)]
     unknown = len(not_checked) + len(seen.unseen) + len(troubles) + bool(why) + len(ended.notes if ended else ())
@@ -81,7 +81,7 @@ def text(report: JobReport, ended: cause.Cause | None) -> list[str]:
 
 
 def _recorded(seen: View, job: SlurmJob | None) -> str:
-    missing = [f"{one.what}: {render.fold_nodes(one.nodes)}" for one in seen.unseen]
+    missing = [f"{one.what}: {nodeset.fold(one.nodes)}" for one in seen.unseen]
     if len(missing) == 2 and not seen.passed:
         return "its nodes left no record"
     return "; ".join(["nothing found on its nodes", *missing])

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hpslurm.core import records
+from hpslurm.core import nodeset, records
 from hpslurm.core.text import clean
 from hpslurm.nccl_tests import accused, search, search_file, steps
 from hpslurm.nccl_tests.prepare import CannotRun
@@ -19,7 +19,6 @@ from hpslurm.nccl_tests.running import StepOutput, Warn, read_logs, run_steps, w
 from hpslurm.nccl_tests.runs import FAILED, HUNG, OK, WRONG, Result, Run, State, observe
 from hpslurm.scan import nccl_rails
 from hpslurm.scan.nccl_tests import NcclLog
-from hpslurm.show.render import fold_nodes
 from hpslurm.sources import launch
 
 FILE = "find-slow.jsonl"
@@ -139,7 +138,7 @@ def plan_lines(running: Search) -> Iterator[str]:
     if state.rounds:
         yield f"{len(state.rounds)} rounds are done already"
     if runs:
-        yield f"next: {len(runs)} x {runs[0].kind}, {' '.join(fold_nodes(run.nodes) for run in runs[:4])}" + (
+        yield f"next: {len(runs)} x {runs[0].kind}, {' '.join(nodeset.fold(run.nodes) for run in runs[:4])}" + (
             " ..." if len(runs) > 4 else ""
         )
         yield shlex.join(launch.command(steps.of_run(runs[0], running.how, f"{len(state.rounds)}.0"), running.where))

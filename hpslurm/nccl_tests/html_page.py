@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from hpslurm.core import nodeset
 from hpslurm.core.finding import Finding
 from hpslurm.core.text import clean
 from hpslurm.nccl_tests import accused
@@ -16,7 +17,6 @@ from hpslurm.nccl_tests.verdict import BELOW, FAR_BELOW, TOO_MUCH, Size, Verdict
 from hpslurm.nccl_tests.view import heading, number, pairs_of, ranking
 from hpslurm.nccl_tests.words import size_name
 from hpslurm.scan.nccl_tests import Output
-from hpslurm.show import render
 
 MOST_RANKED = 64  # rows; the fast ones are of no interest
 MOST_CELLS = 64  # nodes in the heat map: the named ones, their partners, and the slowest
@@ -159,7 +159,7 @@ def _colour(share: float) -> str:
 
 
 def _named_words(named: Named) -> str:
-    who = " and ".join(named.blocks) if named.blocks else render.fold_nodes(named.nodes)
+    who = " and ".join(named.blocks) if named.blocks else nodeset.fold(named.nodes)
     rail = f" GPU {named.rail}" if named.rail is not None else ""
     return f"{named.kind} {who}{rail}: {named.how}, {100 * named.share:.0f} % of normal"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
-from hpslurm.core import suggest
+from hpslurm.core import nodeset, suggest
 from hpslurm.core.finding import LOOK, P0, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.text import clean
@@ -14,7 +14,6 @@ from hpslurm.nccl_tests.expected import expected
 from hpslurm.nccl_tests.rules import WRONG as WRONG_DATA
 from hpslurm.nccl_tests.runs import FAILED, HUNG, WRONG
 from hpslurm.nccl_tests.words import size_name
-from hpslurm.show.render import fold_nodes
 
 _SEARCH = "performance-testing.md § 6"
 _READING = "performance-testing.md § 7"
@@ -116,17 +115,18 @@ def _path(named: Named, verdict: Verdict) -> Finding:
     between = " and ".join(named.blocks) if named.blocks else " and ".join(named.nodes)
     return SLOW_PATH.found(
         f"between {clean(between)}: {_how_slow(named, verdict)}; each is fast with others",
-        evidence=[Evidence("nodes", fold_nodes(named.nodes))],
+        evidence=[Evidence("nodes", nodeset.fold(named.nodes))],
         suggest=[Suggestion(LOOK, "see where the nodes are in the network", "scontrol show topology")],
     )
 
 
 def _group(named: Named, verdict: Verdict) -> Finding:
     return SLOW_GROUP.found(
-        f"pairs are fast, but groups with {fold_nodes(named.nodes)} reach {100 * named.share:.0f} % of groups without",
+        f"pairs are fast, but groups with {nodeset.fold(named.nodes)} reach {100 * named.share:.0f} % of groups "
+        "without",
         suggest=[
             Suggestion(
-                LOOK, "look at these nodes first", f"srun -w {shlex.quote(fold_nodes(named.nodes))} hpslurm-check"
+                LOOK, "look at these nodes first", f"srun -w {shlex.quote(nodeset.fold(named.nodes))} hpslurm-check"
             )
         ],
     )
@@ -138,9 +138,9 @@ def _wrong(verdict: Verdict) -> Iterator[Finding]:
         nodes = sorted({node for run in verdict.wrong for node in run})
         yield WRONG_DATA.found(
             f"{len(verdict.wrong)} runs computed wrong data, and no node explains them",
-            evidence=[Evidence("nodes of the run", fold_nodes(run)) for run in verdict.wrong[:10]],
+            evidence=[Evidence("nodes of the run", nodeset.fold(run)) for run in verdict.wrong[:10]],
             suggest=[
-                Suggestion(LOOK, "look at these nodes", f"srun -w {shlex.quote(fold_nodes(nodes))} hpslurm-check"),
+                Suggestion(LOOK, "look at these nodes", f"srun -w {shlex.quote(nodeset.fold(nodes))} hpslurm-check"),
                 Suggestion(LOOK, "search more thoroughly", "hpslurm nccl-tests --find-slow --preset full"),
             ],
         )
@@ -188,11 +188,11 @@ def _whole(verdict: Verdict, policy: Policy, instance: str, gpus: int, size: int
 def _open(verdict: Verdict) -> Iterator[Finding]:
     if verdict.undecided:
         yield UNDECIDED.found(
-            f"not decided: {fold_nodes(verdict.undecided)} (no good partner left, or too few rounds)",
+            f"not decided: {nodeset.fold(verdict.undecided)} (no good partner left, or too few rounds)",
             suggest=[Suggestion(LOOK, "search more thoroughly", "hpslurm nccl-tests --find-slow --preset full")],
         )
     if verdict.once:
         yield ONCE.found(
-            "; ".join(f"{fold_nodes(pair)}" for pair in verdict.once[:10]) + ": a fault that comes and goes looks so",
+            "; ".join(f"{nodeset.fold(pair)}" for pair in verdict.once[:10]) + ": a fault that comes and goes looks so",
             suggest=[Suggestion(LOOK, "search more thoroughly", "hpslurm nccl-tests --find-slow --preset full")],
         )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from hpslurm.core import records
+from hpslurm.core import nodeset, records
 from hpslurm.core.finding import P0, Finding
 from hpslurm.core.text import clean
 from hpslurm.nccl_tests import accused
@@ -174,7 +174,7 @@ def _who_is_named(state: State, verdict: accused.Verdict, findings: Sequence[Fin
     nodes = len(state.nodes)
     accused = sorted({node for named in verdict.named for node in named.nodes})
     if accused:
-        return f"Named: {render.fold_nodes(accused)}"
+        return f"Named: {nodeset.fold(accused)}"
     if verdict.tested == nodes and not any(finding.rule.priority == P0 for finding in findings):
         return f"No slow node: all {nodes} were fast with a partner ({verdict.normal:.1f} GB/s is normal)"
     never = nodes - verdict.tested

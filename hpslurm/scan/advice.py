@@ -67,5 +67,5 @@ def suggest(cause: str, culprit: Culprit | None) -> tuple[Suggestion, ...]:
         given.insert(0, words.save_evidence())
         given.append(words.drain(cause.replace("_", "-")))
         given.append(words.reboot("a reset is needed; replace when the same fault is back within a day"))
-        given = [Suggestion(s.step, s.why, s.command.replace("{nodes}", where)) for s in given]
+        given = [Suggestion(s.harm, s.why, s.command.replace("{nodes}", where)) for s in given]
     return tuple(given)

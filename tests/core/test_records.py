@@ -94,8 +94,8 @@ def test_a_record_of_another_user_is_refused_and_named(tmp_path: Path) -> None:
     os.chown(writer.path, 4242, 4242)
     found, (trouble,) = records.job_records(str(tmp_path), "77")
     assert [] == found
-    assert "n1.prolog.jsonl" in trouble
-    assert "refused" in trouble
+    assert "n1.prolog.jsonl" in str(trouble)
+    assert "refused" in str(trouble)
 
 
 def test_a_link_in_the_place_of_a_record_is_refused(tmp_path: Path) -> None:
@@ -105,7 +105,8 @@ def test_a_link_in_the_place_of_a_record_is_refused(tmp_path: Path) -> None:
     os.symlink(tmp_path / "elsewhere", writer.path)
     found, (trouble,) = records.job_records(str(tmp_path), "77")
     assert [] == found
-    assert "n1.prolog.jsonl" in trouble
+    assert ("n1", "prolog") == (trouble.node, trouble.hook)
+    assert "n1.prolog.jsonl" in str(trouble)
 
 
 def test_control_characters_of_a_record_do_not_reach_the_terminal() -> None:
