@@ -219,7 +219,7 @@ def inside(running: Running, number: int, *words: str, wait: bool = True) -> Non
     """Run a command in the namespaces of a node; one that is not waited for ends with the lab."""
     nsenter = ["nsenter", "--target", str(running.holder(number)), "--mount", "--uts", "--net", *words]
     if wait:
-        subprocess.run(nsenter, check=True, stdout=subprocess.DEVNULL, timeout=20)
+        subprocess.run(nsenter, check=True, stdout=subprocess.DEVNULL, timeout=60)
         return
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     subprocess.Popen(nsenter, env={"PATH": os.environ["PATH"], MARK: running.lab.id}, **quiet)

@@ -77,6 +77,8 @@ class Momentum:
     def step(self):
         with torch.no_grad():
             for parameter, speed in zip(self.parameters, self.speeds, strict=True):
+                if parameter.grad is None:
+                    continue
                 speed.mul_(0.9).add_(parameter.grad)
                 parameter.sub_(speed, alpha=self.lr)
                 parameter.grad = None
