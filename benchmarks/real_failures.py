@@ -17,7 +17,7 @@ replaced in the text.
 
 Needs root, Slurm and Linux namespaces (``make venv`` sets up the first two). torch goes into a virtual environment
 below ``--torch-dir``: 200 MB where pip finds a CPU build of the version, else some GB; runs with ``torch = "1.12"``
-need Python 3.10, and are left out where none is found.
+need Python 3.10, and give no case where none is found.
 """
 
 from __future__ import annotations
@@ -139,6 +139,10 @@ class Running:
 
 
 # torch, in a folder of its own
+
+
+def torch_of(row: dict[str, Any]) -> str:
+    return row.get("torch", "2.13")
 
 
 def environment_of(word: str, folder: str) -> str:
@@ -495,7 +499,7 @@ def index_row(running: Running, seed: int) -> dict[str, Any]:
         culprit["host"] = running.node(culprit.pop("node"))
     kept: dict[str, Any] = {
         "id": row["id"], "file": f"{row['id']}.log",
-        "source": f"real run, torch {row.get('torch', '2.13')}, seed {seed}",
+        "source": f"real run, torch {torch_of(row)}, seed {seed}",
         "kind": row.get("kind", "slurm stdout"), "healthy": row.get("healthy", False), "cause": row["cause"],
     }  # fmt: skip
     kept |= {key: row[key] for key in ("also", "never") if row.get(key)}
@@ -563,20 +567,24 @@ def main() -> int:
 
 
 def run_all(rows: Sequence[dict[str, Any]], given: argparse.Namespace) -> int:
-    missed = 0
+    words = sorted({torch_of(row) for row in rows})
+    try:
+        venvs = {word: environment_of(word, given.torch_dir) for word in words}
+    except subprocess.CalledProcessError as error:
+        print(f"torch cannot be installed: {error}", file=sys.stderr)
+        return 1
+    made = missed = 0
     for row in rows:
-        venv = environment_of(row.get("torch", "2.13"), given.torch_dir)
-        if not venv:
-            print(f"{row['id']}  left out: no Python {TORCH[row['torch']][1]} here", flush=True)
-            continue
         began = time.monotonic()
         try:
+            if not (venv := venvs[torch_of(row)]):
+                raise RunError(f"no Python {TORCH[torch_of(row)][1]} here, which its torch needs")
             write_index(given.out / "index.toml", [run(row, venv, given.seed, given.out)])
-            text = "ok"
+            made, text = made + 1, "ok"
         except (RunError, LabError, subprocess.SubprocessError) as error:
-            missed, text = missed + 1, f"NOT AS MEANT: {error}"
+            missed, text = missed + 1, f"NO CASE: {error}"
         print(f"{row['id']}  {time.monotonic() - began:4.0f} s  {row['about']}: {text}", flush=True)
-    print(f"{len(rows) - missed} of {len(rows)} runs became cases in {given.out}")
+    print(f"{made} of {len(rows)} runs became cases in {given.out}")
     return 1 if missed else 0
 
 
