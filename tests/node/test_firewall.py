@@ -9,11 +9,11 @@ from hpslurm.node import firewall
 
 
 def nft(body: str) -> firewall.Facts:
-    return firewall._facts(firewall._nft(body), "nft")
+    return firewall.facts_of(firewall.nft_chains(body), "nft")
 
 
 def legacy(body: str) -> firewall.Facts:
-    return firewall._facts(firewall._iptables(body), "iptables_save")
+    return firewall.facts_of(firewall.iptables_chains(body), "iptables_save")
 
 
 def ids(facts: firewall.Facts) -> list[str]:
