@@ -53,7 +53,6 @@ else:
             elif name in cls.__dict__:
                 delattr(cls, name)
         cls.__value_fields__ = found
-        cls.__match_args__ = tuple(found)
         methods = [__init__, __repr__, *([__eq__] if eq else []), *([__setattr__, __delattr__] if frozen else [])]
         for method in methods:
             if method.__name__ not in cls.__dict__:

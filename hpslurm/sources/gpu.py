@@ -26,8 +26,8 @@ PCI = "/sys/bus/pci/devices"
 NVIDIA, GPU_CLASSES, SWITCH_CLASS = "0x10de", ("0x0300", "0x0302"), "0x0680"
 
 # NVML's return codes that we tell apart
-NO_PERMISSION, NOT_LOADED, TIMEOUT, NO_LIBRARY, BAD_INFOROM = 4, 9, 10, 12, 14
-LOST, RESET_REQUIRED, BLOCKED, MISMATCH, IN_USE, NOT_READY, NOT_FOUND, UNKNOWN_ERROR = 15, 16, 17, 18, 19, 27, 28, 999
+NOT_LOADED, TIMEOUT, NO_LIBRARY, BAD_INFOROM, LOST, RESET_REQUIRED, BLOCKED = 9, 10, 12, 14, 15, 16, 17
+MISMATCH, NOT_READY, NOT_FOUND, UNKNOWN_ERROR = 18, 27, 28, 999
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,11 @@ _WRONG = (ValueError, TypeError, AttributeError, KeyError, OverflowError)
 
 
 def short_pci(address: str) -> str:
-    """``00000000:9B:00.0`` (NVML), ``0000:9b:00.0`` (sysfs) and ``0000:9b:00`` (kernel) as the last."""
+    """An address as the kernel prints it, of what NVML, sysfs and the kernel have.
+
+    >>> short_pci("00000000:9B:00.0"), short_pci("0000:9b:00.0"), short_pci("0000:9b:00")
+    ('0000:9b:00', '0000:9b:00', '0000:9b:00')
+    """
     domain, _, rest = address.strip().lower().partition(":")
     return f"{domain[-4:]}:{rest.partition('.')[0]}" if rest else ""
 
@@ -266,10 +270,6 @@ def _counters(value: dict[str, Any], name: str) -> dict[str, Any]:
     if name == "link_errors":
         return {str(key): _numbers(numbers, name, 0) for key, numbers in value.items()}
     return {str(key): _number(number, name) or 0 for key, number in value.items()}
-
-
-def _left(row: dict[str, Any]) -> Left:
-    return Left(int(row["pid"]), str(row["state"])[:1], float(row["seconds"]), clean(str(row["where"]), 60))
 
 
 def _troubles(rows: dict[str, Any]) -> dict[str, Trouble]:
