@@ -36,12 +36,18 @@ FOLDERS = ("core", "node", "sources", "setup", "cluster", "nccl_tests")
 WANTED = 90  # percent of the changes that a test has to notice
 # Where a flag's absence cannot be seen: O_RDONLY is 0, and Python itself sets O_CLOEXEC.
 NO_FLAGS = ("O_RDONLY", "O_CLOEXEC")
+ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.Tuple, ast.List, ast.Set)
+DEFINED = (*ARITHMETIC, ast.Dict, ast.Call, ast.Starred, ast.IfExp)  # where numbers count that give a name its value
+COMPARED = ARITHMETIC
 HOSTS = "tests/hosts"
 SHOWS = "tests/test_hosts.py::test_a_saved_machine_shows_exactly_what_is_expected"
 HIDES = "tests/test_hosts.py::test_a_saved_machine_hides_exactly_what_is_expected"
+EXAMPLES = "tests/test_examples.py::test_an_example_in_a_docstring_is_what_the_function_gives"
+CATALOGUE = "tests/test_docs.py::test_the_catalogue_of_rules_is_current"  # it says which rules may gate
 PYTEST = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not lab and not slow")
 # Loaded once, before each trial forks: importing them takes longer than most tests.
 LOADED = ("pytest", "hypothesis", "jsonschema", "click", "rich.console", "rich.table", "boto3", "jinja2")
+SAID = "pytest.txt"  # its output, beside the copy
 SLOWER = 5  # times as long as the tests take without a change: then it hangs, and somebody would notice
 
 
@@ -67,31 +73,34 @@ def changes(path: str, text: str) -> list[Change]:
     """Every change of a file, in the order of its lines."""
     lines = text.encode().splitlines()
     found = []
-    for node in dict.fromkeys(_constants(ast.parse(text))):
-        if node.lineno != node.end_lineno or node.end_col_offset is None:
-            continue
-        old = lines[node.lineno - 1][node.col_offset : node.end_col_offset].decode()
-        for new in _instead(node, old):
-            found.append(Change(path, node.lineno, node.col_offset, node.end_col_offset, old, new))
+    for node in dict.fromkeys(_constants(ast.parse(text), lines)):
+        for new in _instead(node, _source(node, lines)):
+            found.append(
+                Change(path, node.lineno, node.col_offset, node.end_col_offset or 0, _source(node, lines), new)
+            )
     return sorted(found, key=lambda change: (change.line, change.begin))
 
 
-def _constants(tree: ast.Module) -> Iterator[ast.expr]:
+def _source(node: ast.expr, lines: list[bytes]) -> str:
+    return lines[node.lineno - 1][node.col_offset : node.end_col_offset].decode()
+
+
+def _constants(tree: ast.Module, lines: list[bytes]) -> Iterator[ast.expr]:
     for scope in (tree, *(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))):
         for statement in scope.body:
             if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value and not _is_typing(statement):
-                yield from _numbers(statement.value, flags=True)
+                yield from _numbers(statement.value, DEFINED, (int, float, bool))
     for node in ast.walk(tree):
         if isinstance(node, ast.arguments):
             for default in (*node.defaults, *filter(None, node.kw_defaults)):
-                yield from _numbers(default, flags=True)
-        elif isinstance(node, ast.Compare):
+                yield from _numbers(default, DEFINED, (int, float, bool))
+        elif isinstance(node, ast.Compare) and "version_info" not in ast.dump(node):
             for operand in (node.left, *node.comparators):
-                yield from _numbers(operand, flags=False)
-        elif isinstance(node, ast.Attribute) and node.attr.startswith("O_") and node.attr not in NO_FLAGS:
+                yield from _numbers(operand, COMPARED, (int, float))
+        elif (isinstance(node, ast.Attribute) and node.attr.startswith("O_") and node.attr not in NO_FLAGS) or (
+            isinstance(node, ast.Constant) and type(node.value) is int and _source(node, lines).startswith("0o")
+        ):
             yield node
-        elif isinstance(node, ast.Constant) and type(node.value) is int:
-            yield node  # only an octal one: _instead gives no other for it here
 
 
 def _is_typing(statement: ast.Assign | ast.AnnAssign) -> bool:
@@ -99,17 +108,15 @@ def _is_typing(statement: ast.Assign | ast.AnnAssign) -> bool:
     return isinstance(target, ast.Name) and target.id == "TYPE_CHECKING"
 
 
-def _numbers(value: ast.expr, flags: bool) -> Iterator[ast.expr]:
-    """Numbers of an expression that decide its value; indexes, and what stands in a function within, do not count."""
+def _numbers(value: ast.expr, within: tuple[type[ast.AST], ...], kinds: tuple[type, ...]) -> Iterator[ast.expr]:
+    """The numbers of an expression; of what stands inside others only those within expressions of some kinds."""
     if isinstance(value, ast.Constant):
-        if type(value.value) in ((int, float, bool) if flags else (int, float)):
+        if type(value.value) in kinds:
             yield value
-    elif not isinstance(value, (ast.Subscript, ast.Lambda, ast.JoinedStr, ast.GeneratorExp, ast.ListComp)):
+    elif isinstance(value, within):
         for child in ast.iter_child_nodes(value):
-            if isinstance(child, ast.keyword):
-                yield from _numbers(child.value, flags)
-            elif isinstance(child, ast.expr):
-                yield from _numbers(child, flags)
+            if isinstance(child, (ast.expr, ast.keyword)):
+                yield from _numbers(child.value if isinstance(child, ast.keyword) else child, within, kinds)
 
 
 def _instead(node: ast.expr, old: str) -> list[str]:
@@ -132,16 +139,18 @@ def _instead(node: ast.expr, old: str) -> list[str]:
 
 
 def tests_of(path: str, top: Path = CHECKOUT) -> list[str]:
-    """Tests for a module, the nearest first: of its name, beside these, saved machines; else all that import it."""
+    """Tests for a module: of its name, or those beside these that import it, or all that do; and saved machines."""
     module = path.removesuffix(".py").replace("/", ".")
     folder, name = os.path.split(path.removesuffix(".py"))
     folder = folder.replace("hpslurm", "tests", 1)
     named = sorted(glob.glob(f"{folder}/**/test_{name}*.py", root_dir=top, recursive=True))
     importing = [test for test in _test_files(top) if module in _imported(top / test)]
     beside = [test for test in importing if test.startswith(f"{folder}/")]
-    machines = _machines(name, (top / path).read_text("utf-8"), top) if folder == "tests/node" else []
-    nearest = list(dict.fromkeys((*named, *beside, *machines)))
-    return nearest or importing or sorted(glob.glob(f"{folder}/test_*.py", root_dir=top))
+    text = (top / path).read_text("utf-8")
+    examples = [f"{EXAMPLES}[{module}]"] if ">>> " in text else []
+    if folder == "tests/node":
+        return list(dict.fromkeys((*examples, *named, *beside, *_machines(name, text, top), CATALOGUE)))
+    return [*examples, *(named or beside or importing or sorted(glob.glob(f"{folder}/test_*.py", root_dir=top)))]
 
 
 def _test_files(top: Path) -> list[str]:
@@ -208,10 +217,11 @@ def _run(copy: Path, tests: list[str], scratch: str) -> int:
     """In the child: as if Python had been started in the copy."""
     try:
         os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.chdir(copy)
-        quiet = os.open(os.devnull, os.O_RDWR)
+        said = os.open(copy.parent / SAID, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         for standard in (0, 1, 2):
-            os.dup2(quiet, standard)
+            os.dup2(said, standard)
         os.environ["TMPDIR"] = tempfile.tempdir = scratch
         sys.executable = f"{copy}/.venv/bin/python"
         sys.path[:] = [str(copy), *(place for place in sys.path[1:] if Path(place) != CHECKOUT)]
@@ -249,8 +259,9 @@ def try_file(copy: Path, changed: list[Change]) -> list[Change]:
     """Print what became of each change of one file; returns those that lived."""
     tests = tests_of(changed[0].path, copy)
     began = time.monotonic()
-    if not tests or not passes(copy, tests):
-        raise SystemExit(f"{changed[0].path}: its tests do not pass without a change: {' '.join(tests) or 'none'}")
+    if not passes(copy, tests):
+        why = "".join((copy.parent / SAID).read_text("utf-8", "replace").splitlines(keepends=True)[-30:])
+        raise SystemExit(f"{why}\n{changed[0].path}: its tests do not pass without a change: {' '.join(tests)}")
     limit = SLOWER * (time.monotonic() - began) + 30
     lived = []
     for change in changed:
@@ -285,7 +296,8 @@ def main(words: list[str]) -> int:
     if options.list:
         print(*(change for changed in files for change in changed), sep="\n")
         return 0
-    os.nice(10)
+    os.nice(5)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the copy goes, too
     for name in LOADED:
         importlib.import_module(name)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:

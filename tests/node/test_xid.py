@@ -369,10 +369,10 @@ def test_a_healthy_log_passes_and_reads_no_table(host_with: Callable[..., Host])
 def test_ten_mebibytes_of_one_fault_are_one_finding_in_time(host_with: Callable[..., Host]) -> None:
     text = "NVRM: Xid (PCI:0000:a8:00): 95, pid=77, name=python, Uncontained: LTC TAG (0x2, 0x1). RST: Yes, D-RST: No"
     log = "".join(f"3,{number},{number * 1000},-;{text}\n" for number in range(80_000))
-    began = time.monotonic()
+    began = time.process_time()
     result = run("xid", xid, machine(host_with, log), Policy())
     assert ["xid-95"] == [one.rule.id for one in result.findings]
-    assert time.monotonic() - began < 20
+    assert time.process_time() - began < 20
 
 
 def test_the_jobs_gpus_are_found_by_device_file_not_by_nvmls_order(host_with: Callable[..., Host]) -> None:
