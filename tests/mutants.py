@@ -29,6 +29,7 @@ import time
 import venv
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -150,7 +151,9 @@ def tests_of(path: str, top: Path = CHECKOUT) -> list[str]:
     examples = [f"{EXAMPLES}[{module}]"] if ">>> " in text else []
     if folder == "tests/node":
         return list(dict.fromkeys((*examples, *named, *beside, *_machines(name, text, top), CATALOGUE)))
-    return [*examples, *(named or beside or importing or sorted(glob.glob(f"{folder}/test_*.py", root_dir=top)))]
+    thresholds = [test for test in beside if test.endswith("test_thresholds.py")]
+    nearest = [*named, *thresholds] if named else beside or importing
+    return [*examples, *(nearest or sorted(glob.glob(f"{folder}/test_*.py", root_dir=top)))]
 
 
 def _test_files(top: Path) -> list[str]:
@@ -158,6 +161,7 @@ def _test_files(top: Path) -> list[str]:
     return sorted(test for test in found if not test.startswith("tests/lab/"))
 
 
+@cache
 def _imported(test: Path) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse(test.read_text("utf-8"))):
@@ -230,15 +234,20 @@ def _run(copy: Path, tests: list[str], scratch: str) -> int:
         return 1
 
 
+def changed(text: bytes, change: Change) -> bytes:
+    """The text of a file with the change in it."""
+    lines = text.splitlines(keepends=True)
+    row = lines[change.line - 1]
+    lines[change.line - 1] = row[: change.begin] + change.new.encode() + row[change.end :]
+    return b"".join(lines)
+
+
 def lives(copy: Path, change: Change, tests: list[str], limit: float) -> bool:
     """Whether no test notices the change. The copy is as before afterwards."""
     path = copy / change.path
     text = path.read_bytes()
-    lines = text.splitlines(keepends=True)
-    row = lines[change.line - 1]
-    lines[change.line - 1] = row[: change.begin] + change.new.encode() + row[change.end :]
     try:
-        path.write_bytes(b"".join(lines))
+        path.write_bytes(changed(text, change))
         _forget_bytecode(path)
         return passes(copy, tests, limit)
     finally:
@@ -255,16 +264,16 @@ def _forget_bytecode(path: Path) -> None:
 # all of it
 
 
-def try_file(copy: Path, changed: list[Change]) -> list[Change]:
+def try_file(copy: Path, found: list[Change]) -> list[Change]:
     """Print what became of each change of one file; returns those that lived."""
-    tests = tests_of(changed[0].path, copy)
+    tests = tests_of(found[0].path, copy)
     began = time.monotonic()
     if not passes(copy, tests):
         why = "".join((copy.parent / SAID).read_text("utf-8", "replace").splitlines(keepends=True)[-30:])
-        raise SystemExit(f"{why}\n{changed[0].path}: its tests do not pass without a change: {' '.join(tests)}")
+        raise SystemExit(f"{why}\n{found[0].path}: its tests do not pass without a change: {' '.join(tests)}")
     limit = SLOWER * (time.monotonic() - began) + 30
     lived = []
-    for change in changed:
+    for change in found:
         if lives(copy, change, tests, limit):
             lived.append(change)
         print("lived " if change in lived else "killed", change, flush=True)

@@ -68,8 +68,10 @@ def _waiting(host: Host, paths: list[str]) -> tuple[dict[int, str], int]:
 def state_and_start(stat: str) -> tuple[str, str]:
     """State and start time of a process, of ``/proc/<pid>/stat``; two empty texts where it is cut off.
 
-    >>> state_and_start("6612 (python3 (a) b) D 1 6612 6612 0 -1 4194304 9 0 0 0 12 3 0 0 20 0 1 0 48251 1024 7")
+    >>> state_and_start("6612 (python3 (a) b) D 1 6612 6612 0 -1 4194304 9 0 0 0 12 3 0 0 20 0 1 0 48251")
     ('D', '48251')
+    >>> state_and_start("6612 (python3 (a) b) D 1 6612 6612 0 -1 4194304 9 0 0 0 12 3 0 0 20 0 1 0")
+    ('', '')
     """
     words = stat.rpartition(")")[2].split()
     return (words[0], words[19]) if len(words) >= 20 else ("", "")

@@ -255,3 +255,8 @@ def test_the_day_after_the_last_is_none(day: str) -> None:
 
 def test_the_last_day_of_a_long_month_is_a_date() -> None:
     assert all(_is_date(f"2026-{month:02}-31") for month in (1, 3, 5, 7, 8, 10, 12))
+
+
+def test_zero_is_a_number(write: Write) -> None:
+    loaded = load(str(write("p.toml", "gate_per_hour = 0\nguard_share = 0\n")))
+    assert (0, 0.0, ()) == (loaded.gate_per_hour, loaded.guard_share, loaded.problems)

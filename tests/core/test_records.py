@@ -317,3 +317,12 @@ def test_lines_are_of_the_first_schema_and_keep_letters_that_are_not_ascii() -> 
 
 def test_a_record_is_whole_unless_somebody_says_otherwise() -> None:
     assert records.Record("n1", "prolog", {}, ()).complete
+
+
+def test_a_record_that_was_emptied_while_it_was_written_has_no_hole(tmp_path: Path) -> None:
+    writer = records.Writer(str(tmp_path), "n1", "prolog")
+    writer.write({"type": "run", "node": "n1"})
+    os.truncate(writer.part, 0)
+    writer.write({"type": "end"})
+    writer.close()
+    assert '{"type":"end"}\n' == Path(writer.path).read_text()

@@ -76,3 +76,8 @@ def test_iptables_policy_and_last_rule() -> None:
         legacy("*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -p tcp --dport 9 -j DROP\nCOMMIT\n")
     )
     assert [] == ids(legacy("*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\nCOMMIT\n"))
+
+
+def test_the_shortest_lines_of_iptables_are_read_and_shorter_ones_passed_over() -> None:
+    chains = firewall.iptables_chains(":INPUT DROP\n-A INPUT\n:OUTPUT\n-A\n-A FORWARD -j DROP\n")
+    assert {"INPUT": ("drop", ("-A INPUT",))} == {name: (one.policy, one.rules) for name, one in chains.items()}

@@ -10,8 +10,21 @@ import pytest
 
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Skip, Unknown
-from hpslurm.node import ecc, fabric, gpu_count, gpu_driver, gpu_kernel, nvlink, pcie, row_remap, xid_table
+from hpslurm.node import (
+    ecc,
+    fabric,
+    gpu_clocks,
+    gpu_count,
+    gpu_driver,
+    gpu_kernel,
+    gpus,
+    nvlink,
+    pcie,
+    row_remap,
+    xid_table,
+)
 from hpslurm.node.fabric import Joined
+from hpslurm.node.gpu_clocks import Clock
 from hpslurm.node.nvlink import Links
 from hpslurm.node.pcie import Link
 from hpslurm.sources.host import Host, Left
@@ -55,6 +68,12 @@ def test_different_states_of_the_fabric_are_said_to_differ() -> None:
     for states, more in (((1, 1), False), ((1, 2), True)):
         joined = tuple(Joined(name, state) for name, state in zip((ONE, OTHER), states, strict=True))
         assert more == details(fabric, fabric.Facts(joined, 0, None, 1e6))[0].endswith(", ...")
+
+
+def test_different_reasons_of_slow_clocks_are_said_to_differ() -> None:
+    for reasons, more in (((0x8, 0x8), False), ((0x8, 0x20), True)):
+        clocks = tuple(Clock(name, bits, 30, False) for name, bits in zip((ONE, OTHER), reasons, strict=True))
+        assert more == details(gpu_clocks, gpu_clocks.Facts(clocks))[0].endswith(", ...")
 
 
 @pytest.mark.parametrize(
@@ -142,3 +161,10 @@ def test_of_a_flood_of_lines_five_thousand_are_read(host_with: Callable[..., Hos
     row = next(row for row in xid_table.kernel_rows() if row["mark"] == "RmInitAdapter failed")
     log = "".join(f"3,{number},{number},-;{row['example']}\n" for number in range(5001))
     assert [5000] == [hit.count for hit in gpu_kernel.collect(machine(host_with, {}, log=log)).hits]
+
+
+def test_what_no_gpu_supports_is_skipped_unless_its_absence_says_something(host_with: Callable[..., Host]) -> None:
+    host = machine(host_with, {}, {})
+    with pytest.raises(Skip, match="link speed: not supported by these GPUs"):
+        gpus.look(host, "link_speed")
+    assert 2 == len(gpus.look(host, "link_speed", must=False).gpus)

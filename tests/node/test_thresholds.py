@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from hpslurm.core.policy import Policy
-from hpslurm.core.probe import Unknown
+from hpslurm.core.probe import Skip, Unknown
 from hpslurm.node import acs, clock, disk, efa, governor, gpudirect, hugepages, memlock, mtu, shm_stale, stack
+from hpslurm.sources.host import Host
 
 POLICY = Policy()
 MIB = 1 << 20
@@ -102,6 +104,14 @@ def test_huge_pages(total: int, free: int, found: list[str]) -> None:
 def devices(count: int, uptime: float) -> efa.Facts:
     names = tuple(f"rdmap{number}" for number in range(count))
     return efa.Facts("p5.48xlarge", 32, names, names, uptime=uptime)
+
+
+def test_a_type_without_efa_is_told_from_one_that_nobody_knows(host_with: Callable[..., Host]) -> None:
+    dmi = "/sys/devices/virtual/dmi/id"
+    for product, words in (("g5.xlarge", "g5.xlarge has no EFA device"), ("x9.huge", "no EFA device; no figures for")):
+        files = {f"{dmi}/sys_vendor": "Amazon EC2\n", f"{dmi}/product_name": f"{product}\n"}
+        with pytest.raises(Skip, match=words):
+            efa.collect(host_with(files))
 
 
 def test_a_missing_device_is_not_judged_while_it_may_still_come() -> None:

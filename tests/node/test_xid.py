@@ -139,6 +139,18 @@ def test_the_newest_fifty_incidents_are_kept() -> None:
 GRAVEST_FIRST = (79, 119, 120, 62, 140, 48, 64, 74, 149, 150, 158, 46, 110, 143, 136, 155, 109, 63, 156, 32, 31, 13)
 
 
+@pytest.mark.parametrize(("graver", "other"), [(94, 145), (145, 146), (146, 144)])
+def test_of_two_echoes_the_graver_is_the_cause(graver: int, other: int) -> None:
+    case = xid._cause([line(other, 0), line(graver, 1)], Facts(driver=570))
+    assert case and graver == case.line.code
+
+
+@pytest.mark.parametrize("code", [143, 151, 155])
+def test_codes_beside_those_of_nvlink_5_have_no_sub_code(code: int) -> None:
+    row = xid_table.row(code)
+    assert row and row.title == xid_decode.decode(line(code), row, [], 570).words
+
+
 @pytest.mark.parametrize(("graver", "other"), list(itertools.pairwise(GRAVEST_FIRST)))
 def test_of_two_codes_on_one_gpu_the_graver_is_the_cause(graver: int, other: int) -> None:
     case = xid._cause([line(other, 0), line(graver, 1)], Facts(driver=570))
@@ -191,7 +203,7 @@ def test_a_memory_error_with_its_company_is_one_finding() -> None:
 @pytest.mark.parametrize(
     ("beside", "words"),
     [
-        ([171], "in DRAM"),
+        ([171], "memory error in DRAM"),
         ([172], "in SRAM"),
         ([], "could not be told"),
         ([64], "its repair failed"),

@@ -84,6 +84,10 @@ def test_slurm_must_wait_two_seconds_longer_than_the_script(policy, timeout, rul
     assert rules == found(policy, hook(), hook_timeout=timeout)
 
 
+def test_what_slurm_prints_for_no_limit_is_long_enough_for_any_script(policy):
+    assert [[], []] == [found(policy, hook(limit=70_000.0), hook_timeout=timeout) for timeout in (0, 65534)]
+
+
 @pytest.mark.parametrize(("timeout", "rules"), [(6, ["hook-timeout-batch"]), (7, []), (None, [])])
 def test_a_batch_job_must_wait_longer_than_its_prolog(policy, timeout, rules):
     assert rules == found(policy, hook(), batch_timeout=timeout)
