@@ -265,12 +265,15 @@ def _forget_bytecode(path: Path) -> None:
 
 
 def try_file(copy: Path, found: list[Change]) -> list[Change]:
-    """Print what became of each change of one file; returns those that lived."""
+    """Print what became of each change of one file; returns those that no test noticed, or could have."""
     tests = tests_of(found[0].path, copy)
     began = time.monotonic()
     if not passes(copy, tests):
         why = "".join((copy.parent / SAID).read_text("utf-8", "replace").splitlines(keepends=True)[-30:])
-        raise SystemExit(f"{why}\n{found[0].path}: its tests do not pass without a change: {' '.join(tests)}")
+        print(
+            f"{why}\n{found[0].path} not tried: its tests do not pass without a change: {' '.join(tests)}", flush=True
+        )
+        return found
     limit = SLOWER * (time.monotonic() - began) + 30
     lived = []
     for change in found:
@@ -283,10 +286,11 @@ def try_file(copy: Path, found: list[Change]) -> list[Change]:
 def chosen(places: list[str], sample: int, seed: int) -> list[list[Change]]:
     """The changes to try, by file; of each place at most ``sample`` of them (0: all)."""
     by_file: dict[str, list[Change]] = {}
-    for place in places:
+    for place, _, line in (where.partition(":") for where in places):
         files = sorted(CHECKOUT.glob(f"{place}/**/*.py")) if (CHECKOUT / place).is_dir() else [CHECKOUT / place]
         names = [file.relative_to(CHECKOUT).as_posix() for file in files]
         found = [change for name in names for change in changes(name, (CHECKOUT / name).read_text("utf-8"))]
+        found = [change for change in found if line in ("", str(change.line))]
         if sample and sample < len(found):
             found = sorted(random.Random(seed).sample(found, sample), key=found.index)
         for change in found:
@@ -296,7 +300,9 @@ def chosen(places: list[str], sample: int, seed: int) -> list[list[Change]]:
 
 def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("places", nargs="*", metavar="FILE|FOLDER", default=[f"hpslurm/{name}" for name in FOLDERS])
+    parser.add_argument(
+        "places", nargs="*", metavar="FILE[:LINE]|FOLDER", default=[f"hpslurm/{name}" for name in FOLDERS]
+    )
     parser.add_argument("--sample", type=int, default=0, help="changes of each place, chosen by chance; 0: all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--list", action="store_true", help="only say what would be changed")

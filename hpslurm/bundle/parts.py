@@ -467,7 +467,7 @@ def _of_this_machine(asked: Asked, rules: Policy, kept: Sequence[Record], parts:
     except (probe.Skip, Unknown):
         pass  # findings.txt says so
     parts.text("versions.txt", "files and programs here, and records", lambda: _versions(host, kept))
-    parts.text("doctor.txt", "hpslurm doctor", lambda: _plain(doctor.text(list(doctor.look(host, rules)))))
+    parts.text("doctor.txt", "hpslurm doctor", lambda: _plain(doctor.text(list(doctor.run(host, rules)))))
     host.end_all()
     return told
 

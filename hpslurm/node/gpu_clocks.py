@@ -52,9 +52,10 @@ def start(host: Host) -> None:
 
 
 def collect(host: Host) -> Facts:
-    look = gpus.look(host, "clocks", "temperature")
+    answers = gpus.answers(host, "clocks", "temperature")
     return Facts(
-        tuple(Clock(str(one), one.clocks, one.temperature, bool(one.processes)) for one in look.gpus), look.trouble
+        tuple(Clock(str(device), device.clocks, device.temperature, bool(device.processes)) for device in answers.gpus),
+        answers.trouble,
     )
 
 

@@ -200,13 +200,13 @@ def _from_lines(lines: Iterable[str], late: str) -> Snapshot:
             into[step] = row["value"]
     if not ended and whole.get("count") is not None:
         for index in range(min(int(whole["count"]), 64)):
-            one = gpus.setdefault(index, {"index": index, "trouble": {}, "answered": set()})
-            if "handle" not in one["trouble"]:
+            gpu_row = gpus.setdefault(index, {"index": index, "trouble": {}, "answered": set()})
+            if "handle" not in gpu_row["trouble"]:
                 for step in STEPS:
-                    if step not in one["answered"]:
-                        one["trouble"].setdefault(step, {"code": None, "text": late or "no answer"})
-    for one in gpus.values():
-        one.pop("answered")
+                    if step not in gpu_row["answered"]:
+                        gpu_row["trouble"].setdefault(step, {"code": None, "text": late or "no answer"})
+    for gpu_row in gpus.values():
+        gpu_row.pop("answered")
     return plain_snapshot({**whole, "gpus": [gpus[index] for index in sorted(gpus)]})
 
 

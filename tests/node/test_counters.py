@@ -6,7 +6,7 @@ import pytest
 
 from hpslurm.core.policy import Policy
 from hpslurm.node import gpu_counters
-from hpslurm.node.counters import grown, only, told, unknown
+from hpslurm.node.counters import grown, in_words, only, unknown
 from hpslurm.node.gpu_counters import Facts
 
 G = "GPU 2 (GPU-x, 0000:75:00)"
@@ -35,7 +35,7 @@ def test_what_is_not_known_is_named() -> None:
 
 def test_only_the_wanted_counters_are_kept() -> None:
     assert {"a": {"x": 1}} == only({"a": {"x": 1, "y": 2}, "b": {"y": 3}}, ["x"])
-    assert "x +1 y +2" == told({"x": 1, "y": 2})
+    assert "x +1 y +2" == in_words({"x": 1, "y": 2})
 
 
 def test_a_single_replay_of_a_link_is_a_finding_and_an_old_one_is_not() -> None:

@@ -49,9 +49,9 @@ def test_a_gpu_of_which_nothing_is_said_has_no_fault() -> None:
 
 
 def test_rows_and_pages_of_which_nothing_is_said_are_none() -> None:
-    assert "rows remapped: 0 correctable, 0 uncorrectable; pending False" in row_remap.Memory(ONE).told()
-    assert "pages retired: 0 single-bit, 1 double-bit, pending False" == row_remap.Memory(ONE, double=1).told()
-    assert "pages retired: 1 single-bit, 0 double-bit, pending False" == row_remap.Memory(ONE, single=1).told()
+    assert "rows remapped: 0 correctable, 0 uncorrectable; pending False" in row_remap.Memory(ONE).in_words()
+    assert "pages retired: 0 single-bit, 1 double-bit, pending False" == row_remap.Memory(ONE, double=1).in_words()
+    assert "pages retired: 1 single-bit, 0 double-bit, pending False" == row_remap.Memory(ONE, single=1).in_words()
 
 
 def test_of_one_gpu_all_is_told_and_of_several_that_there_are_more() -> None:
@@ -166,5 +166,5 @@ def test_of_a_flood_of_lines_five_thousand_are_read(host_with: Callable[..., Hos
 def test_what_no_gpu_supports_is_skipped_unless_its_absence_says_something(host_with: Callable[..., Host]) -> None:
     host = machine(host_with, {}, {})
     with pytest.raises(Skip, match="link speed: not supported by these GPUs"):
-        gpus.look(host, "link_speed")
-    assert 2 == len(gpus.look(host, "link_speed", must=False).gpus)
+        gpus.answers(host, "link_speed")
+    assert 2 == len(gpus.answers(host, "link_speed", must=False).gpus)

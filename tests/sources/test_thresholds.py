@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from hpslurm.sources import elf, kmsg, userfile
-from hpslurm.sources.host import NO_LOCK, Host
+from hpslurm.sources import elf, kmsg, launch, nvml, userfile
+from hpslurm.sources.host import COMMANDS, NO_LOCK, Host
 
 MIB = 1 << 20
 
@@ -70,3 +71,76 @@ def test_only_the_kernels_own_facility_counts(prefix: int, taken: bool) -> None:
 def test_a_number_of_twenty_digits_is_none_of_a_record() -> None:
     assert (3, 10**18, 5) == kmsg.head(f"3,{10**18},5,-;x".encode())
     assert (-1, -1, -1) == kmsg.head(f"3,{10**19},5,-;x".encode())
+
+
+def test_a_link_is_not_followed_even_to_a_file_of_the_user(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("text")
+    (tmp_path / "job.out").symlink_to(tmp_path / "mine")
+    taken = userfile.take(str(tmp_path / "job.out"), os.geteuid(), os.getegid(), seconds=60)
+    assert (b"", True) == (taken.head, taken.note.endswith("job.out: a link, which is not followed"))
+
+
+def test_a_step_is_one_process_a_node_without_gpus_for_five_minutes() -> None:
+    step = launch.Step("a", ("n1",), ("true",))
+    assert (1, 0, 300) == (step.tasks, step.gpus, step.seconds)
+    end = launch.End(step, 0, 1.0)
+    assert (True, False, True) == (end.ok, end.timed_out, end.started)
+    assert not launch.Line(step, "text").error
+    assert not launch.Allocation("7", (), "srun").inside_step
+
+
+def test_slurms_answers_may_have_64_mebibytes_and_those_in_json_of_all_nodes_256() -> None:
+    most = {name: command.most for name, command in COMMANDS.items() if command.most != MIB}
+    assert 256 * MIB == most.pop("scontrol_nodes_json")
+    assert {64 * MIB} == set(most.values())
+    assert {"scontrol_nodes", "pyslurm_nodes", "squeue", "sacct"} <= set(most)
+
+
+def test_only_the_session_plugin_needs_a_terminal() -> None:
+    assert ["session_manager_plugin"] == [name for name, command in COMMANDS.items() if command.terminal]
+
+
+class Library:
+    """What the bindings of NVML answer: for each call a number that tells which question it was."""
+
+    NVML_VALUE_TYPE_UNSIGNED_INT, NVML_VALUE_TYPE_UNSIGNED_LONG, NVML_VALUE_TYPE_DOUBLE = 1, 2, 0
+
+    class NVMLError(Exception):
+        value = 999
+
+    def nvmlDeviceGetFieldValues(self, gpu: object, asked: list[tuple[int, int]]) -> list[SimpleNamespace]:
+        ((number, scope),) = asked
+        value = 70 if number == 91 else 10 * number + scope
+        return [SimpleNamespace(nvmlReturn=0, valueType=1, value=SimpleNamespace(uiVal=value))]
+
+
+class OlderLibrary(Library):
+    def nvmlDeviceGetNvLinkErrorCounter(self, gpu: object, link: int, counter: int) -> int:
+        return 1000 * counter + link
+
+
+def test_counters_of_links_are_asked_for_by_their_numbers_of_at_most_64_links() -> None:
+    newer, older = (nvml.Nvml(library()).link_errors(None) or {} for library in (Library, OlderLibrary))
+    assert {"nvlink_replay": 1610, "nvlink_recovery": 1620, "nvlink_crc": 1630} == {
+        name: values[0] for name, values in newer.items()
+    }
+    assert [0, 1000, 2000, 3000] == [
+        older[name][0] for name in ("nvlink_replay", "nvlink_recovery", "nvlink_crc", "nvlink_crc_data")
+    ]
+    assert {64} == {len(values) for values in (*newer.values(), *older.values())}
+    assert 1613 == newer["nvlink_replay"][3]
+
+
+def test_the_other_fields_have_their_numbers_too() -> None:
+    door = nvml.Nvml(Library())
+    assert (900, 2300) == (door.link_speed(None), door.recovery(None))
+    assert {"software_thermal": 2690, "hardware_thermal": 2700, "power_brake": 2710} == door.slowdown(None)
+
+
+@pytest.mark.parametrize("code", [2, 3, 13, 25])
+def test_what_a_gpu_does_not_have_is_none(code: int) -> None:
+    class Lacking(Library):
+        def nvmlDeviceGetFieldValues(self, gpu: object, asked: list[tuple[int, int]]) -> list[SimpleNamespace]:
+            return [SimpleNamespace(nvmlReturn=code, valueType=1, value=SimpleNamespace(uiVal=1))]
+
+    assert None is nvml.Nvml(Lacking()).recovery(None)
