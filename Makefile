@@ -1,6 +1,7 @@
 # make demo   the main job on a real Slurm of four nodes, on this machine (root)
 # make test   lint and all tests; without root those that start no Slurm daemon
 # make lint   ruff and mypy
+# make mutants  changes a sample of constants, one at a time, and says which no test notices (MUTANTS="hpslurm/node")
 # make bench  figures that take long or need a quiet machine
 # make pyz    hpslurm-check.pyz: the check in one file, for containers
 # make man    man pages, in build/man
@@ -15,7 +16,7 @@ BIN = .venv/bin
 WORKERS ?= 2
 export TMPDIR := /tmp/hpslurm-$(shell id -u)
 
-.PHONY: demo test lint bench pyz man venv clean
+.PHONY: demo test lint mutants bench pyz man venv clean
 
 demo:
 	@$(PYTHON) tests/lab/prepare.py --daemons
@@ -28,6 +29,9 @@ lint: venv
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy --no-error-summary
+
+mutants: venv
+	@$(BIN)/python tests/mutants.py --sample 40 $(MUTANTS)
 
 bench: venv
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done

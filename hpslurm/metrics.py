@@ -78,7 +78,7 @@ class Seen:
 # reading
 
 
-def look(results: str, shared: bool, now: float) -> tuple[Seen, list[str]]:
+def read_results(results: str, shared: bool, now: float) -> tuple[Seen, list[str]]:
     """What is there, and what is wrong with it, in words. Raises OSError for a folder that cannot be believed or read.
 
     A shared folder that is not there may be one that is not mounted. A node's own is made by its first hook.
@@ -93,11 +93,11 @@ def look(results: str, shared: bool, now: float) -> tuple[Seen, list[str]]:
                 raise
             return Seen(cut_off=None if shared else {}), [f"{folder} does not exist: no hook has left a record there"]
     found, unreadable = records.read_folder(nodes)
-    refused = [(record.node, record.hook) for record in unreadable if record.hook in HOOKS]
-    troubles = [str(record) for record in unreadable]
-    kept = [one for one in found if one.hook in HOOKS]
-    for one in kept:
-        troubles += _strange(nodes, one)
+    refused = [(refusal.node, refusal.hook) for refusal in unreadable if refusal.hook in HOOKS]
+    troubles = [str(refusal) for refusal in unreadable]
+    kept = [record for record in found if record.hook in HOOKS]
+    for record in kept:
+        troubles += _strange(nodes, record)
     return Seen(tuple(kept), tuple(refused), None if shared else _left_over(results, now, troubles)), troubles
 
 
@@ -160,8 +160,8 @@ def families(seen: Seen, policy: Policy, boot: str, expected: str) -> list[Famil
             where = (clean(node, 80), hook)
             record = kept.get(hook)
             state = _state(record, (node, hook) in seen.unreadable, boot if node == policy.node else "")
-            for one in STATES:
-                put("record", one == state, *where, one)
+            for possible in STATES:
+                put("record", possible == state, *where, possible)
             if seen.cut_off is not None:
                 times = seen.cut_off.get((node, hook), ())
                 put("cut_off_records", len(times), *where)

@@ -490,7 +490,7 @@ def _of_this_machine(request: Request, rules: Policy, kept: Sequence[Record], pa
     except (probe.Skip, Unknown):
         pass  # findings.txt says so
     parts.text("versions.txt", "files and programs here, and records", lambda: _versions(host, kept))
-    parts.report("doctor.txt", "hpslurm doctor", lambda: doctor.text(list(doctor.look(host, rules))))
+    parts.report("doctor.txt", "hpslurm doctor", lambda: doctor.text(list(doctor.run(host, rules))))
     host.end_all()
     return Machine(version, controllers, layout)
 

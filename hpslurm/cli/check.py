@@ -66,7 +66,7 @@ def command(
         raise click.UsageError(f"--root {clean(root, 200)} is no folder")
     host = Host(root, seconds=SECONDS)
     rules = hooks.site_policy(policy_path, node, host)
-    results = list(hooks.look("step", host, rules))
+    results = list(hooks.run_probes("step", host, rules))
     host.end_all()
     if pieces:
         for line in records.lines(rules, os.environ, "check", results):

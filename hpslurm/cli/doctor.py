@@ -39,7 +39,7 @@ def command(as_json: bool, fail_on: str, strict: bool, policy_path: str, root: s
     node = node_hooks.node_name(os.environ)
     host = Host(root, seconds=SECONDS)
     rules = node_hooks.site_policy(policy_path, node, host)
-    results = list(doctor.look(host, rules))
+    results = list(doctor.run(host, rules))
     host.end_all()
     if as_json:
         for line in records.lines(rules, os.environ, "doctor", results):

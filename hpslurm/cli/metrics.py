@@ -55,7 +55,7 @@ def command(output: str | None, results: str | None, shared: bool, policy_path: 
     if not folder:
         raise click.UsageError(f"--shared needs results_shared in {policy_path}, or --results FOLDER")
     try:
-        seen, troubles = metrics.look(folder, shared, time.time())
+        seen, troubles = metrics.read_results(folder, shared, time.time())
     except OSError as error:
         raise click.ClickException(f"{error.filename or folder}: {error.strerror}; nothing was written") from None
     for trouble in (*rules.problems, *troubles):

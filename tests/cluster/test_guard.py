@@ -125,3 +125,16 @@ def test_a_finding_of_the_whole_cluster_is_left_as_it_is():
     finding = BAD.found("bad", suggest=[Suggestion(LOOK, "look", "sinfo")])
     (result,) = guard.apply([Result("gpu", "fail", findings=(finding,))], cluster(), Policy())
     assert (finding,) == result.findings
+
+
+def test_from_four_nodes_on_a_share_says_something():
+    assert 1 == len(commands(guarded(cluster(8), "n1", "n2", "n3"), REBOOT))
+    assert [] == commands(guarded(cluster(8), "n1", "n2", "n3", "n4"), REBOOT)
+
+
+def test_ten_jobs_that_would_end_are_named_and_of_more_the_first_ten():
+    for count, more in ((10, ""), (11, " and 1 more")):
+        jobs = tuple(Queued(number, "RUNNING", "a", 1, "all", 1, None, None, "n1", "None") for number in range(count))
+        busy = Member("n1", SlurmNode("n1", "MIXED"), jobs=jobs)
+        (act,) = [one for one in guarded(cluster(n1=busy), "n1")[0].findings[0].suggestions if one.harm == REBOOT]
+        assert f"9 of a{more} (state=fail" in act.why
