@@ -105,6 +105,10 @@ def test_every_script_and_the_example_are_in_the_wheel(installed: Path) -> None:
     assert all(f"/etc/slurm/{hook}/hpslurm.sh" in example for hook in HOOKS)
 
 
+def test_checkers_of_types_are_told_that_there_are_types(installed: Path) -> None:
+    assert (share(installed).parent / "py.typed").is_file()
+
+
 def test_the_guide_comes_with_the_wheel(installed: Path) -> None:
     done = run(installed / "hpslurm", "explain", "efa-missing")
     assert 0 == done.returncode
