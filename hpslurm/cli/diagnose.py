@@ -144,11 +144,11 @@ def _nothing(half: gather.Half, no_slurm: bool, no_aws: bool, places: Sequence[s
     """Why there is nothing to judge: what was not asked, and where no record is."""
     from hpslurm.show import render
 
-    asked = "Slurm nor AWS" if half.view else "Slurm"
+    sources = "Slurm nor AWS" if half.view else "Slurm"
     left_out = [word for word, yes in (("--no-slurm", no_slurm), ("--no-aws", no_aws)) if yes]
     why = f"; {' and '.join(left_out)} left the rest out" if left_out else ""
     where = ", ".join(clean(place, 120) for place in places)
-    line = f"hpslurm diagnose: neither {asked} nor a node's record could be read (records: {where}){why}"
+    line = f"hpslurm diagnose: neither {sources} nor a node's record could be read (records: {where}){why}"
     return render.fitted(line)
 
 
@@ -162,7 +162,7 @@ def _ask_nodes(
     from hpslurm.sources.aws import Aws
 
     door = Aws(view.region, options.profile, seconds=sessions.MOST * sessions.SECONDS, sessions=True)
-    return ssm.look(members, view, rules, sample, named, lambda targets: sessions.look(targets, door, root))
+    return ssm.ask_nodes(members, view, rules, sample, named, lambda targets: sessions.check_nodes(targets, door, root))
 
 
 def _node_set(words: Sequence[str]) -> frozenset[str]:

@@ -40,13 +40,13 @@ def of_controller(hooks: frozenset[str]) -> tuple[Row[Host], ...]:
 
 
 def asked(rows: Iterable[Row[Host]], host: Host, policy: Policy) -> list[Result]:
-    return [probe.run(one.name, one.check, host, policy) for one in rows]
+    return [probe.run(check.name, check.check, host, policy) for check in rows]
 
 
 def judged(rows: Iterable[Row[Gathered]], gathered: Gathered, policy: Policy) -> Iterator[Result]:
     """A result for each check that has something to look at."""
-    for one in rows:
+    for check in rows:
         try:
-            yield run(one, gathered, policy)
+            yield run(check, gathered, policy)
         except Skip:
             continue

@@ -44,9 +44,10 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
 
 def faulty(member: Member) -> list[str]:
     """UUIDs that the newest record's findings are about."""
-    found = member.record.findings if member.record else []
-    about = [item.source for one in found if one.rule.priority != "P2" and not one.muted for item in one.evidence]
-    return sorted({match[0] for text in about for match in gpu_history.UUID.finditer(text)})
+    findings = member.record.findings if member.record else []
+    grave = [finding for finding in findings if finding.rule.priority != "P2" and not finding.muted]
+    sources = [evidence.source for finding in grave for evidence in finding.evidence]
+    return sorted({match[0] for source in sources for match in gpu_history.UUID.finditer(source)})
 
 
 def _found(node: str, history: gpu_history.History) -> Finding:
@@ -54,9 +55,9 @@ def _found(node: str, history: gpu_history.History) -> Finding:
     return AGAIN.found(
         f"{history.uuid}: {history.verdict}",
         evidence=[
-            Evidence(f"record of {one.node} ({one.hook}, boot {one.boot[:8] or 'unknown'})", fault.text)
-            for one in (worst.first, worst.last)
-            for fault in one.faults[:1]
+            Evidence(f"record of {sighting.node} ({sighting.hook}, boot {sighting.boot[:8] or 'unknown'})", fault.text)
+            for sighting in (worst.first, worst.last)
+            for fault in sighting.faults[:1]
         ],
         suggest=[
             Suggestion(LOOK, "all records of this GPU", f"hpslurm report --gpu {shlex.quote(history.uuid)}"),

@@ -29,19 +29,19 @@ ACTS = (REBOOT, REPLACE)
 
 def apply(results: Sequence[Result], members: Members, policy: Policy) -> list[Result]:
     """The same results, with suggestions withdrawn, pinned to the nodes that they are for, or added to."""
-    by_name = {one.name: one for one in members.members}
+    by_name = {member.name: member for member in members.members}
     findings = [finding for result in results for finding in result.findings if not finding.muted]
     targets = {
-        one.subject
-        for one in findings
-        if any(item.harm in ACTS for item in one.suggestions) and not _spared(by_name.get(one.subject))
+        finding.subject
+        for finding in findings
+        if any(item.harm in ACTS for item in finding.suggestions) and not _spared(by_name.get(finding.subject))
     }
-    workers = sum(one.role not in (CONTROLLER, LOGIN) for one in members.members) or 1
+    workers = sum(member.role not in (CONTROLLER, LOGIN) for member in members.members) or 1
     too_many = len(targets) >= FEWEST and len(targets) > policy.guard_share * workers
-    guarded = [replace(one, findings=_guarded(one.findings, by_name, members, too_many)) for one in results]
+    guarded = [replace(result, findings=_guarded(result.findings, by_name, members, too_many)) for result in results]
     if too_many:
-        found = policy.mute(_one_cause(targets, workers, findings, policy))
-        guarded.append(Result("guard", "fail", findings=(found,)))
+        finding = policy.mute(_one_cause(targets, workers, findings, policy))
+        guarded.append(Result("guard", "fail", findings=(finding,)))
     return guarded
 
 
@@ -73,7 +73,7 @@ def _guarded(
     for finding in findings:
         groups.setdefault((finding.rule.id, finding.muted), []).append(finding)
     chosen = {
-        key: _suggestions(group, by_name, members, too_many) if any(one.subject for one in group) else None
+        key: _suggestions(group, by_name, members, too_many) if any(finding.subject for finding in group) else None
         for key, group in groups.items()
     }
     guarded = []
@@ -138,9 +138,9 @@ def _pinned(item: Suggestion, names: Sequence[str]) -> Suggestion:
 def _acts(item: Suggestion, names: Sequence[str], by_name: dict[str, Member], members: Members) -> Iterable[Suggestion]:
     """The reason string, then the same through the API where the ids are known; 25 nodes each."""
     for start in range(0, len(names), MOST_IDS):
-        some = names[start : start + MOST_IDS]
-        yield replace(_pinned(item, some), why=f"{item.why}{_jobs(some, by_name)}")
-        ids = [by_name[name].instance_id for name in some]
+        part = names[start : start + MOST_IDS]
+        yield replace(_pinned(item, part), why=f"{item.why}{_jobs(part, by_name)}")
+        ids = [by_name[name].instance_id for name in part]
         if (
             members.cluster
             and all(ids)
@@ -161,9 +161,9 @@ def _jobs(names: Sequence[str], by_name: dict[str, Member]) -> str:
     jobs = {job.id: job for name in names for job in by_name[name].jobs}
     if not jobs:
         return ""
-    told = ", ".join(f"{job.id} of {job.user}" for job in list(jobs.values())[:MOST_JOBS])
+    named = ", ".join(f"{job.id} of {job.user}" for job in list(jobs.values())[:MOST_JOBS])
     more = f" and {len(jobs) - MOST_JOBS} more" if len(jobs) > MOST_JOBS else ""
-    return f"; jobs there: {told}{more} (state=fail waits until they end)"
+    return f"; jobs there: {named}{more} (state=fail waits until they end)"
 
 
 def _one_cause(targets: set[str], workers: int, findings: Iterable[Finding], policy: Policy) -> Finding:

@@ -190,33 +190,33 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
         yield reading.rule.found(
             reading.words + _message(member.instance),
             evidence=both(member, members.now),
-            suggest=_steps(reading.rule, member, cluster),
+            suggest=_suggestions(reading.rule, cluster),
             subject=member.name,
         )
 
 
 def beside(findings: Iterable[Finding], members: Members, cluster: Cluster) -> tuple[Finding, ...]:
     """Slurm's findings with HyperPod's side as evidence, and what the two mean together."""
-    told_of = []
+    together = []
     for finding in findings:
         member = members.named(finding.subject)
         reading = read(member, cluster, members.now) if member else None
         if member is None or reading is None:
-            told_of.append(finding)
+            together.append(finding)
             continue
-        seen = (Evidence("HyperPod", told(member.instance, members.now)), Evidence("together", reading.words))
-        told_of.append(replace(finding, evidence=(*finding.evidence, *seen)))
-    return tuple(told_of)
+        seen = (Evidence("HyperPod", instance_line(member.instance, members.now)), Evidence("together", reading.words))
+        together.append(replace(finding, evidence=(*finding.evidence, *seen)))
+    return tuple(together)
 
 
 def both(member: Member, now: float) -> list[Evidence]:
     """The two states side by side."""
     node, instance = member.slurm, member.instance
     slurm = f"{node.words}{f', reason {node.reason!r}' if node.reason else ''}" if node else "no such node"
-    return [Evidence("Slurm", slurm), Evidence("HyperPod", told(instance, now))]
+    return [Evidence("Slurm", slurm), Evidence("HyperPod", instance_line(instance, now))]
 
 
-def told(instance: Instance | None, now: float) -> str:
+def instance_line(instance: Instance | None, now: float) -> str:
     """One line about an instance, for evidence."""
     if instance is None:
         return "no such instance"
@@ -230,7 +230,7 @@ def _message(instance: Instance | None) -> str:
     return f" ({instance.message})"
 
 
-def _steps(rule: Rule, member: Member, cluster: Cluster) -> list[Suggestion]:
+def _suggestions(rule: Rule, cluster: Cluster) -> list[Suggestion]:
     if rule in (FAILED_IN_USE, LOST_IN_USE):
         return [Suggestion(LOOK, "which jobs are there", "squeue -w {nodes}"), suggest.drain(rule.id)]
     if rule == NOT_REGISTERED:

@@ -33,7 +33,6 @@ class Group:
     partitions: tuple[str, ...] = ()
     security_groups: tuple[str, ...] = ()
     subnets: tuple[str, ...] = ()
-    own_network: bool = False
     scaling: bool = False
     image_status: str = ""
     update: str = ""
@@ -134,7 +133,7 @@ class Members:
     region: str = ""
 
     def named(self, name: str) -> Member | None:
-        return next((one for one in self.members if one.name == name), None)
+        return next((member for member in self.members if member.name == name), None)
 
 
 @dataclass(frozen=True)

@@ -47,13 +47,13 @@ def folders_of(policy: Policy, root: str) -> list[str]:
 
 
 def read(folders: Iterable[str]) -> Kept:
-    found: list[Record] = []
+    kept: list[Record] = []
     unreadable: list[Unreadable] = []
     for folder in folders:
         of_folder, not_read = records.read_folder(folder)
-        found += (replace(record, node=node_of(record)) for record in of_folder)
+        kept += (replace(record, node=node_of(record)) for record in of_folder)
         unreadable += not_read
-    return Kept(records.newest(found), tuple(unreadable), frozenset(record.hook for record in found))
+    return Kept(records.newest(kept), tuple(unreadable), frozenset(record.hook for record in kept))
 
 
 def node_of(record: Record) -> str:
@@ -123,10 +123,11 @@ def _unknown(record: Record) -> Iterator[tuple[str, str]]:
 
 def _not_read(unreadable: Sequence[Unreadable]) -> Iterator[str]:
     """A line for each folder and reason with its nodes, then one for each folder that could not be read at all."""
-    nodes = _names_by((f"{os.path.dirname(one.path)}: {one.why}", one.node) for one in unreadable if one.node)
+    refused = [record for record in unreadable if record.node]
+    nodes = _names_by((f"{os.path.dirname(record.path)}: {record.why}", record.node) for record in refused)
     for where, names in nodes.items():
         yield f"records of {nodeset.fold(names)} in {where}"
-    yield from (str(one) for one in unreadable if not one.node)
+    yield from (str(record) for record in unreadable if not record.node)
 
 
 def _names_by(pairs: Iterable[tuple[T, str]]) -> dict[T, list[str]]:
@@ -140,7 +141,7 @@ def _without_record(silent: list[str], members: Members, policy: Policy) -> Resu
     """Who has no fresh record, and the line that makes them: a person runs it, and diagnose reads what it brought."""
     nodes = {member.name: member.slurm for member in members.members}
     up = [name for name in silent if (node := nodes[name]) and not slurm_nodes.is_out(node)]
-    look = [
+    looks = [
         Suggestion(
             LOOK,
             f"look at {len(up[at : at + MOST_AT_ONCE])} of them now",
@@ -148,13 +149,14 @@ def _without_record(silent: list[str], members: Members, policy: Policy) -> Resu
         )
         for at in range(0, len(up), MOST_AT_ONCE)
     ]
-    if look:
-        look.append(Suggestion(LOOK, "then read what came", "hpslurm diagnose --reports reports"))
+    if looks:
+        looks.append(Suggestion(LOOK, "then read what came", "hpslurm diagnose --reports reports"))
     finding = NO_RECORD.found(
         f"{len(silent)} of {len(nodes)} nodes left no record in the last {policy.report_fresh / 3600:g} h: "
         f"{nodeset.fold(silent)}",
-        suggest=look,
+        suggest=looks,
     )
-    asked = any(nodes[name] for name in silent)  # without Slurm's word nobody knows where a job can start
-    note = f"no fresh record of {nodeset.fold(silent)}" + ("" if up or not asked else "; no job can start there now")
+    # without Slurm's word nobody knows where a job can start
+    nowhere = not up and any(nodes[name] for name in silent)
+    note = f"no fresh record of {nodeset.fold(silent)}" + ("; no job can start there now" if nowhere else "")
     return Result(NAME, UNKNOWN, note, findings=(policy.mute(finding),))

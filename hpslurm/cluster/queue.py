@@ -75,7 +75,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
 
 def _waiting(facts: Facts) -> Iterator[Finding]:
     """Only a job whose own words point at a node that is out: an ordinary queue says Resources or Priority."""
-    out = {one.name for one in facts.members.members if one.slurm and is_out(one.slurm)}
+    out = {member.name for member in facts.members.members if member.slurm and is_out(member.slurm)}
     waiting: dict[Queued, list[str]] = {}
     for job in facts.queue:
         if job.state != "PENDING" or not _OUT.search(job.reason):
@@ -98,11 +98,11 @@ def _waiting(facts: Facts) -> Iterator[Finding]:
 
 def _of_partitions(job: Queued, members: Members) -> set[str]:
     wanted = set(job.partition.split(","))
-    return {one.name for one in members.members if one.slurm and wanted & set(one.slurm.partitions)}
+    return {member.name for member in members.members if member.slurm and wanted & set(member.slurm.partitions)}
 
 
 def _completing(facts: Facts, policy: Policy) -> Iterator[Finding]:
-    known = {one.name for one in facts.members.members}
+    known = {member.name for member in facts.members.members}
     for job in facts.queue:
         since = facts.members.now - job.end_time if job.end_time else 0.0
         if job.state != "COMPLETING" or since <= policy.completing_max:

@@ -44,7 +44,7 @@ def collect(host: Host) -> Facts:
     except FileNotFoundError:
         raise Skip(f"{path} does not exist") from None
     hashes = slurm.config(host).get("hash_val", ("Match",))[0]
-    known = {one.name: one for one in slurm.nodes(host).nodes}
+    known = {node.name: node for node in slurm.nodes(host).nodes}
     # nodes that registered by themselves (slurmd -Z) stand in no file
     dynamic = {name for name, node in known.items() if any(flag.startswith("DYNAMIC") for flag in node.flags)}
     return Facts(

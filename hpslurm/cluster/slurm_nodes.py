@@ -143,8 +143,8 @@ def _of(member: Member, node: SlurmNode, members: Members) -> Iterator[Finding]:
 
 def _is_unknown(node: SlurmNode) -> bool:
     """A wrong registration leaves the base UNKNOWN: that is not the news."""
-    told = {"INVALID_REG", NOT_RESPONDING} & set(node.flags)
-    return bool(set(node.flags) - KNOWN_FLAGS) or (node.state not in GOOD_BASES | {"DOWN"} and not told)
+    explained = {"INVALID_REG", NOT_RESPONDING} & set(node.flags)
+    return bool(set(node.flags) - KNOWN_FLAGS) or (node.state not in GOOD_BASES | {"DOWN"} and not explained)
 
 
 def _by_state(flags: set[str]) -> Rule:

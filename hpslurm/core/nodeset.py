@@ -43,10 +43,10 @@ def fold(names: Iterable[str]) -> str:
 
 def unfold(text: str, most: int = MOST) -> list[str]:
     """All names of a list, sorted. Raises NoNodeList."""
-    found = _node_set(text)
-    if len(found) > most:
-        raise NoNodeList(f"{len(found)} names, {most} at most")
-    return list(found)
+    names = _node_set(text)
+    if len(names) > most:
+        raise NoNodeList(f"{len(names)} names, {most} at most")
+    return list(names)
 
 
 def names_in(text: str, most: int = MOST) -> list[str]:
@@ -102,17 +102,17 @@ def _ranges(names: Iterable[str]) -> Iterator[str]:
     """Names that differ in their last number as one range: ClusterShell takes 0.1 ms for each name, 10,000 a second."""
     numbers: dict[tuple[str, int], set[int]] = {}
     for name in names:
-        found = _NUMBERED.fullmatch(name)
-        if not found:
+        match = _NUMBERED.fullmatch(name)
+        if not match:
             yield name
             continue
-        digits = found[2]
+        digits = match[2]
         width = len(digits) if digits[0] == "0" and len(digits) > 1 else 0
-        numbers.setdefault((found[1], width), set()).add(int(digits))
-    for (prefix, width), some in numbers.items():
+        numbers.setdefault((match[1], width), set()).add(int(digits))
+    for (prefix, width), numbers_of in numbers.items():
         parts = []
         first = last = -1
-        for number in sorted(some):
+        for number in sorted(numbers_of):
             if number != last + 1 or first < 0:
                 if first >= 0:
                     parts.append((first, last))

@@ -319,7 +319,7 @@ def _merged(results: Iterator[Result]) -> Iterator[Result]:
         else:
             yield result
     for same in together.values():
-        yield replace(same[0], probe=", ".join(one.probe for one in same))
+        yield replace(same[0], probe=", ".join(result.probe for result in same))
 
 
 def complete(view: View) -> bool:

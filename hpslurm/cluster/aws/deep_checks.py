@@ -52,15 +52,15 @@ def understand(text: str) -> str:
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     names = {instance.id: instance.subject for instance in facts.instances or ()}
-    found: dict[str, list[LogLine]] = {}
+    by_subject: dict[str, list[LogLine]] = {}
     for line in facts.lines:
         if not understand(line.text):
             continue
         named = _INSTANCE.search(f"{line.stream} {line.text}")
         if named and facts.instances is not None and named[0] not in names:
             continue  # that instance is gone, and its fault with it
-        found.setdefault(names.get(named[0], named[0]) if named else line.stream, []).append(line)
-    for subject, lines in found.items():
+        by_subject.setdefault(names.get(named[0], named[0]) if named else line.stream, []).append(line)
+    for subject, lines in by_subject.items():
         newest = max(lines, key=lambda line: line.time)
         yield FAILED.found(
             f"{span((facts.now - newest.time) / 60)} ago: {understand(newest.text)}",

@@ -31,7 +31,7 @@ WINDOW = 24 * 3600  # seconds at least: events are few, and why an instance is m
 MOST = 500  # events; HyperPod keeps about as many, for seven days
 MOST_DETAILS = 20  # calls for failure messages: each event is one
 SAME_SECONDS = 5.0  # the two texts of one failed provisioning come about a second apart
-TWICE_TOLD = "event-provision-failed"
+TWO_TEXTS = "event-provision-failed"
 _IDS = re.compile(r"\b(?:i|eni|cr|subnet)-[0-9a-f]+\b")
 INFO, WARN, ERROR = "Info", "Warn", "Error"
 
@@ -198,7 +198,7 @@ def collect(view: View) -> Facts:
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     names = {instance.id: instance.subject for instance in facts.instances}
-    found: dict[tuple[str, str], list[ClusterEvent]] = {}
+    by_rule: dict[tuple[str, str], list[ClusterEvent]] = {}
     for event in _folded(facts.events):
         row = kind_of(event)
         if row is None or row.rule is None or level_of(event) == INFO:
@@ -208,9 +208,9 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
         if _over(event, row, facts):
             continue
         subject = names.get(event.instance) or event.group or facts.cluster.name
-        found.setdefault((row.id, subject), []).append(event)
+        by_rule.setdefault((row.id, subject), []).append(event)
     by_id = {row.id: row for row in table()}
-    for (identity, subject), events in found.items():
+    for (identity, subject), events in by_rule.items():
         rule = by_id[identity].rule
         assert rule is not None
         yield _finding(rule, subject, sorted(events, key=lambda event: -event.time), facts)
@@ -253,7 +253,7 @@ def _folded(events: Iterable[ClusterEvent]) -> list[ClusterEvent]:
     last: dict[str, int] = {}  # group to the place of its newest failed provisioning
     for event in sorted(events, key=lambda event: event.time):
         row = kind_of(event)
-        if row is not None and row.id == TWICE_TOLD:
+        if row is not None and row.id == TWO_TEXTS:
             before = kept[last[event.group]] if event.group in last else None
             if before is not None and _one_thing(before, event):
                 kept[last[event.group]] = replace(before, failure=before.failure or event.failure)

@@ -91,8 +91,7 @@ def parse_cluster(raw: dict[str, Any]) -> Cluster:
 
 
 def _group(raw: dict[str, Any], vpc: dict[str, Any]) -> Group:
-    own = raw.get("OverrideVpcConfig")
-    network = own or vpc
+    network = raw.get("OverrideVpcConfig") or vpc
     slurm = raw.get("SlurmConfig") or {}
     role = {"Controller": CONTROLLER, "Login": LOGIN, "Compute": WORKER, "Worker": WORKER}
     return Group(
@@ -105,7 +104,6 @@ def _group(raw: dict[str, Any], vpc: dict[str, Any]) -> Group:
         partitions=tuple(slurm.get("PartitionNames") or ()),
         security_groups=tuple(network.get("SecurityGroupIds") or ()),
         subnets=tuple(network.get("Subnets") or ()),
-        own_network=bool(own),
         scaling=bool((raw.get("ActiveOperations") or {}).get("Scaling")),
         image_status=raw.get("ImageVersionStatus") or "",
         update=raw.get("SoftwareUpdateStatus") or "",

@@ -110,8 +110,8 @@ def fetch_interfaces(aws: Aws, cluster: Cluster, instances: Iterable[Instance]) 
     if not subnets:
         raise Skip("the cluster has no VpcConfig: it runs in a network of HyperPod's own")
     trains = {group.name for group in cluster.groups if group.trains}
-    addresses = [one.address for one in instances if one.address and one.group in trains]
-    found: list[Interface] = []
+    addresses = [instance.address for instance in instances if instance.address and instance.group in trains]
+    interfaces: list[Interface] = []
     for begin in range(0, len(addresses), MOST_FILTER_VALUES):
         listing = aws.listed(
             "ec2",
@@ -123,10 +123,10 @@ def fetch_interfaces(aws: Aws, cluster: Cluster, instances: Iterable[Instance]) 
             ],
             MaxResults=1000,
         )
-        found += (parse_interface(raw) for raw in listing.items)
+        interfaces += (parse_interface(raw) for raw in listing.items)
         if listing.trouble:
-            return tuple(found), listing.trouble
-    return tuple(found), ""
+            return tuple(interfaces), listing.trouble
+    return tuple(interfaces), ""
 
 
 def parse_interface(raw: dict[str, Any]) -> Interface:
@@ -182,10 +182,10 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
         if unseen.intersection(group.security_groups) or not group.security_groups:
             continue
         yield from _judge_self(group, by_group, cluster)
-    for number, one in enumerate(training):
+    for number, group in enumerate(training):
         for other in training[number + 1 :]:
-            if not unseen.intersection((*one.security_groups, *other.security_groups)):
-                yield from _judge_pair(one, other, by_group, cluster)
+            if not unseen.intersection((*group.security_groups, *other.security_groups)):
+                yield from _judge_pair(group, other, by_group, cluster)
     yield from _judge_interfaces(facts)
     if trouble := "; ".join(filter(None, troubles)):
         raise Unknown(trouble)
@@ -278,8 +278,8 @@ def _judge_interfaces(facts: Facts) -> Iterator[Finding]:
 
 
 def _found_instead(groups: Iterable[str], have: Iterable[SgRule], direction: str) -> list[Evidence]:
-    found = [Evidence(f"{direction} rule of {rule.group}", str(rule)) for rule in have]
-    return found or [Evidence("DescribeSecurityGroupRules", f"{' '.join(groups)}: no {direction} rule at all")]
+    evidence = [Evidence(f"{direction} rule of {rule.group}", str(rule)) for rule in have]
+    return evidence or [Evidence("DescribeSecurityGroupRules", f"{' '.join(groups)}: no {direction} rule at all")]
 
 
 def _region(cluster: Cluster) -> str:

@@ -119,7 +119,7 @@ def _own_partitions(cluster: Cluster, instances: Iterable[Instance]) -> dict[str
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
-    said: set[str] = set()
+    reported: set[str] = set()
     for partition, nodes in _smallest_first(facts.partitions):
         here = {node: facts.zones[node] for node in nodes if node in facts.zones}
         count = Counter(here.values())
@@ -127,9 +127,9 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
             continue
         usual = max(count, key=lambda zone: (count[zone], zone))
         odd = [node for node, zone in here.items() if zone != usual]
-        if said.issuperset(odd):  # a partition over all groups repeats what a smaller one said
+        if reported.issuperset(odd):  # a partition over all groups repeats what a smaller one said
             continue
-        said.update(odd)
+        reported.update(odd)
         spread = ", ".join(f"{number} in {zone}" for zone, number in sorted(count.items()))
         for node in odd:
             yield SPLIT.found(
