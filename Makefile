@@ -1,11 +1,13 @@
-# make demo   the main job on a real Slurm of four nodes, on this machine (root)
-# make test   lint and all tests; without root those that start no Slurm daemon
-# make lint   ruff and mypy
-# make mutants  changes a sample of constants, one at a time, and says which no test notices (MUTANTS="hpslurm/node")
-# make bench  figures that take long or need a quiet machine
-# make pyz    hpslurm-check.pyz: the check in one file, for containers
-# make man    man pages, in build/man
-# make venv   only the set-up: .venv, and Slurm from apt where we are root
+# make demo      the main job on a real Slurm of four nodes, on this machine (root)
+# make test      lint and all tests; without root those that start no Slurm daemon
+# make lint      ruff, mypy, deptry and codespell
+# make coverage  which lines the tests without daemons run
+# make mutants   changes a sample of constants, one at a time, and says which no test notices (MUTANTS="hpslurm/node")
+# make bench     figures that take long or need a quiet machine
+# make dist      sdist and wheel, tried from the sdist (docs/release.md)
+# make pyz       hpslurm-check.pyz: the check in one file, for containers
+# make man       man pages, in build/man
+# make venv      only the set-up: .venv, and Slurm from apt where we are root
 #
 # Each does its own set-up. Apart from apt packages nothing is written outside this checkout and
 # /tmp/hpslurm-<uid>. Another Python: make test PYTHON=python3.12
@@ -16,7 +18,7 @@ BIN = .venv/bin
 WORKERS ?= 2
 export TMPDIR := /tmp/hpslurm-$(shell id -u)
 
-.PHONY: demo test lint mutants bench pyz man venv clean
+.PHONY: demo test lint mutants coverage dist bench pyz man venv clean
 
 demo:
 	@$(PYTHON) tests/lab/prepare.py --daemons
@@ -29,6 +31,18 @@ lint: venv
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy --no-error-summary
+	@told=$$($(BIN)/deptry . 2>&1) || { echo "$$told"; exit 1; }
+	@$(BIN)/codespell
+
+coverage: venv
+	@rm -f .coverage .coverage.*
+	@$(BIN)/python tests/lab/contain.py $(BIN)/coverage run -m pytest -n $(WORKERS) --dist loadfile -m 'not lab' $(PYTEST_ARGS)
+	@$(BIN)/coverage combine --quiet && $(BIN)/coverage report
+
+dist: venv
+	@rm -rf dist && $(BIN)/python -m build --no-isolation
+	@rm -rf build/sdist && mkdir -p build/sdist && tar -xzf dist/hpslurm-*.tar.gz -C build/sdist --strip-components=1
+	@$(MAKE) -C build/sdist test PYTEST_ARGS="$(or $(PYTEST_ARGS),tests/test_wheel.py tests/test_docs.py tests/test_hosts.py)"
 
 mutants: venv
 	@$(BIN)/python tests/mutants.py --sample 40 $(MUTANTS)
@@ -46,4 +60,4 @@ venv:
 	@$(PYTHON) tests/lab/prepare.py
 
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis

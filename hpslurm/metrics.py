@@ -27,7 +27,6 @@ HOOKS = tuple(hooks.HOOKS)
 RUNNING = 60.0  # seconds; an unfinished file that is younger may be of a hook that still runs (Slurm kills after 60)
 MOST = 200  # series of one kind that a single record may make; there are fewer rules than that on a node
 _PART = re.compile(rf"(.+)\.({'|'.join(HOOKS)})\.jsonl\.part")
-_TROUBLE = re.compile(r".*/([^/]+)\.([a-z]+)\.jsonl(?:\.part)?: .*")
 
 # name -> what it says, and its labels; all are gauges. The names are public.
 FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -93,10 +92,10 @@ def read_results(results: str, shared: bool, now: float) -> tuple[Seen, list[str
             if shared and folder == results:
                 raise
             return Seen(cut_off=None if shared else {}), [f"{folder} does not exist: no hook has left a record there"]
-    everything, troubles = records.read_folder(nodes)
-    matches = filter(None, map(_TROUBLE.fullmatch, troubles))
-    refused = [(match[1], match[2]) for match in matches if match[2] in HOOKS]
-    kept = [record for record in everything if record.hook in HOOKS]
+    found, unreadable = records.read_folder(nodes)
+    refused = [(refusal.node, refusal.hook) for refusal in unreadable if refusal.hook in HOOKS]
+    troubles = [str(refusal) for refusal in unreadable]
+    kept = [record for record in found if record.hook in HOOKS]
     for record in kept:
         troubles += _strange(nodes, record)
     return Seen(tuple(kept), tuple(refused), None if shared else _left_over(results, now, troubles)), troubles

@@ -139,7 +139,8 @@ def test_a_plain_policy_costs_no_reader_of_toml_and_no_calendar(tmp_path: Path, 
         f" '--policy', {str(tmp_path / 'policy.toml')!r}], {JOB!r});"
         "print([name for name in ('tomllib', 'typing', 'datetime', '_strptime', 'locale') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=60)
+    # without an environment, as from Slurm; a measured run (make coverage) would import its own otherwise
+    done = subprocess.run([sys.executable, "-I", "-c", code], env={}, capture_output=True, text=True, timeout=60)
     assert ("[]", "") == (done.stdout.strip(), done.stderr)
 
 
@@ -193,7 +194,7 @@ for name in {names.split()!r}:
     importlib.import_module("hpslurm." + name)
 print([name for name in {HEAVY!r} if name in sys.modules])
 """
-    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-I", "-c", code], env={}, capture_output=True, text=True, check=True)
     assert "[]\n" == done.stdout
 
 

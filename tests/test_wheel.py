@@ -20,7 +20,7 @@ HOOKS = ("prolog.d", "epilog.d", "taskprolog.d", "healthcheck.d")
 ENV = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LANG": "C.UTF-8"}
 
 
-def run(*words: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def run(*words: object, env: dict[str, str] | None = None, seconds: float = 300) -> subprocess.CompletedProcess[str]:
     """From another folder and with an environment of its own, so that nothing of this checkout is found."""
     done = subprocess.run(
         [str(word) for word in words],
@@ -29,7 +29,7 @@ def run(*words: object, env: dict[str, str] | None = None) -> subprocess.Complet
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=seconds,
     )
     print(done.stdout[-3000:], done.stderr[-3000:])
     return done
@@ -46,7 +46,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (wheel,) = place.glob("hpslurm-*.whl")
     assert 0 == run(sys.executable, "-m", "venv", place / "venv").returncode
     install = [place / "venv/bin/python", "-m", "pip", "install", "--quiet", "--no-input", wheel]
-    assert 0 == run(*install, env=pip).returncode
+    assert 0 == run(*install, env=pip, seconds=1200).returncode  # packages come over the network
     return place / "venv/bin"
 
 
@@ -103,6 +103,10 @@ def test_every_script_and_the_example_are_in_the_wheel(installed: Path) -> None:
         ]
     example = (share(installed) / "slurm.conf.example").read_text()
     assert all(f"/etc/slurm/{hook}/hpslurm.sh" in example for hook in HOOKS)
+
+
+def test_checkers_of_types_are_told_that_there_are_types(installed: Path) -> None:
+    assert (share(installed).parent / "py.typed").is_file()
 
 
 def test_the_guide_comes_with_the_wheel(installed: Path) -> None:

@@ -29,10 +29,6 @@ class Facts:
     munge: str = ""
 
 
-def start(host: Host) -> None:
-    slurm.start(host, "scontrol_ping", "scontrol_config")
-
-
 def collect(host: Host) -> Facts:
     asked = host.run("scontrol_config")
     said = asked.err.lower()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from hpslurm.cluster.model import Instance, Member, Members
+from hpslurm.core import nodeset
 from hpslurm.core.records import Record
 from hpslurm.sources.slurm import Queued, SlurmNode
 
@@ -77,13 +78,9 @@ def _newest(instances: Iterable[Instance]) -> dict[str, Instance]:
 
 def jobs_by_node(queue: Iterable[Queued]) -> dict[str, list[Queued]]:
     """Jobs that hold nodes, by node name."""
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
     found: dict[str, list[Queued]] = {}
     for job in queue:
-        if not job.nodes:
-            continue
-        for name in NodeSet(job.nodes, resolver=RESOLVER_NOGROUP):
+        for name in nodeset.names_in(job.nodes):
             found.setdefault(name, []).append(job)
     return found
 

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Iterator
 
 from hpslurm.cluster import reasons
 from hpslurm.cluster.aws.hyperpod import STUCK_MINUTES, WORKING, named, span
-from hpslurm.cluster.model import CONTROLLER, LOGIN, Cluster, Instance, Member, Members
+from hpslurm.cluster.model import CONTROLLER, LOGIN, Cluster, Gathered, Instance, Member, Members
 from hpslurm.cluster.slurm_nodes import is_out
 from hpslurm.core import suggest
 from hpslurm.core.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Skip
 from hpslurm.core.values import dataclass, replace
 from hpslurm.sources.slurm import NOT_RESPONDING, SlurmNode
 
@@ -167,8 +168,21 @@ def _in_use(there: str, instance: Instance | None) -> Reading | None:
     return Reading("coming: wait", hands_off=True) if there == BUSY else None
 
 
-def judge(members: Members, cluster: Cluster, policy: Policy) -> Iterator[Finding]:
-    """Findings that need both sides. Call it only when both sides were read in full."""
+@dataclass(frozen=True)
+class Facts:
+    members: Members
+    cluster: Cluster
+
+
+def collect(gathered: Gathered) -> Facts:
+    """Findings need both sides, and both in full."""
+    if gathered.slurm is None or not gathered.slurm.nodes or gathered.hyperpod is None:
+        raise Skip("not both sides were read in full")
+    return Facts(gathered.members, gathered.hyperpod)
+
+
+def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
+    members, cluster = facts.members, facts.cluster
     for member in members.members:
         reading = read(member, cluster, members.now)
         if reading is None or reading.rule is None:

@@ -69,8 +69,8 @@ def table() -> tuple[Row, ...]:
 def _row(raw: dict[str, Any]) -> Row:
     rule = None if raw.get("state") else Rule(raw["id"], raw["priority"], raw["title"], raw["reference"])
     advice = tuple(suggestion(raw["id"], *words) for words in raw.get("advice", ()))
-    if any(one.step in (REBOOT, REPLACE) for one in advice):
-        looks = sum(one.step == LOOK for one in advice)
+    if any(one.harm in (REBOOT, REPLACE) for one in advice):
+        looks = sum(one.harm == LOOK for one in advice)
         advice = (*advice[:looks], suggest.save_evidence(), *advice[looks:])
     return Row(
         raw["id"],
@@ -83,15 +83,15 @@ def _row(raw: dict[str, Any]) -> Row:
     )
 
 
-def suggestion(rule_id: str, step: str, why: str, command: str) -> Suggestion:
+def suggestion(rule_id: str, harm: str, why: str, command: str) -> Suggestion:
     """A table's advice; without a command, drain, reboot and replace are worded as everywhere."""
-    if not command and step == DRAIN:
+    if not command and harm == DRAIN:
         return suggest.drain(rule_id)
-    if not command and step == REBOOT:
+    if not command and harm == REBOOT:
         return suggest.reboot(why)
-    if not command and step == REPLACE:
+    if not command and harm == REPLACE:
         return suggest.replace(why)
-    return Suggestion(step, why, command)
+    return Suggestion(harm, why, command)
 
 
 def table_rules() -> tuple[Rule, ...]:

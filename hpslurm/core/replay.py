@@ -105,7 +105,6 @@ class _Replayed:
     """A probe whose look is already over."""
 
     def __init__(self, module: Any, facts: Any) -> None:
-        self.__name__ = module.__name__
         self.module = module
         self.facts = facts
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from hpslurm.core.finding import ROOT, SYMPTOM
 from hpslurm.core.text import whole
+from hpslurm.node import xid_table
 from hpslurm.scan import prefix
 
 
@@ -51,6 +52,10 @@ class Look:
         return "\n".join([*self.before(count), *self.after(count)])
 
 
+MOST_FEW = 3  # lines that agree by chance
+MOST_TASKS = 100_000  # of one list
+UNKNOWN_XID = 50  # weight of a code that the table does not have
+
 Check = Callable[[Hit, "re.Match[str]", Look], bool]
 CHECKS: dict[str, Check] = {}
 
@@ -65,37 +70,45 @@ def check(name: str) -> Callable[[Check], Check]:
 
 # --------------------------------------------------------------------------- GPU events
 
-_ECC = {48: 90, 63: 70, 64: 89, 92: 60, 94: 74, 95: 90, 140: 91, 156: 66, 157: 72, 160: 60, 161: 66, 168: 66,
-        171: 88, 172: 88, 175: 80, 177: 66, 185: 60, 93: 40, 57: 60, 58: 70}  # fmt: skip
-_BUS = {79: 96, 143: 84, 167: 86, 158: 84, 54: 50, 55: 40, 81: 30}
-_NVLINK = {74: 88, 108: 50, 121: 45, 136: 86, 137: 60, 144: 64, 145: 66, 146: 64, 147: 64, 148: 56, 149: 88, 150: 88,
-           155: 84, 166: 60, 170: 60, 173: 80}  # fmt: skip
-_CONTROLLER = {119: 92, 120: 92, 62: 88, 61: 70, 59: 66, 46: 82, 110: 80, 169: 80, 122: 50, 123: 50, 124: 50}
-_MARKERS = {14, 23, 49, 50, 51, 87, 91, 106, 107, 154, 162, 163, 164, 174}  # changes of state, not faults
-_PROGRAM = {13: 62, 31: 62, 109: 62, 32: 58, 43: 52, 45: 30, 69: 58, 68: 54}
+# What the driver's own words say, whatever the number.
+_XID_WORDS = (
+    (re.compile(r"(?i)fallen off the bus"), "gpu_fell_off_bus"),
+    (re.compile(r"(?i)\bnvlink\b"), "gpu_nvlink"),
+    (re.compile(r"\bGSP\b"), "gpu_gsp"),
+    (re.compile(r"(?i)row remap|uncorrectable|\bDBE\b|double bit"), "gpu_ecc"),
+)
 
 
-def xid_meaning(number: int) -> tuple[str, int]:
-    """(cause, weight) of a driver event; ("", 0) for a marker. Order within one incident follows the vendor's."""
-    for cause, codes in (
-        ("gpu_ecc", _ECC),
-        ("gpu_fell_off_bus", _BUS),
-        ("gpu_nvlink", _NVLINK),
-        ("gpu_gsp", _CONTROLLER),
-        ("gpu_app_fault", _PROGRAM),
-    ):
-        if number in codes:
-            return cause, codes[number]
-    return ("", 0) if number in _MARKERS else ("gpu_app_fault", 50)
+def xid_meaning(number: int, text: str = "") -> tuple[str, int]:
+    """(cause, weight) of a driver event, by tables/xid.toml; ("", 0) for one that is no cause by itself."""
+    row = xid_table.row(number)
+    said = next((cause for expression, cause in _XID_WORDS if expression.search(text)), "")
+    if row is None:
+        return (said or "gpu_app_fault", UNKNOWN_XID)
+    if said and said != row.cause and row.priority != "info" and row.origin not in ("app", "sympathetic"):
+        return said, max(row.proof, UNKNOWN_XID)
+    return (row.cause, row.proof) if row.cause and row.proof else ("", 0)
 
 
+_GPU_INDEX = re.compile(r"\bGPU[ :#-]?(\d{1,2})\b(?!:)")
+_GPU_UUID = re.compile(r"\bGPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 _PCI = re.compile(r"\b([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})(?:\.[0-9A-Fa-f])?\b")
 
 
 def pci(text: str) -> str:
     """dddd:bb:dd in lower case, the spelling of the kernel."""
-    match = _PCI.search(text)
+    match = _PCI.search(text.replace("GPU0", "GPU 0"))  # glued: GPU0000:03:00.0
     return f"{int(match[1], 16):04x}:{match[2]}:{match[3]}".lower() if match else ""
+
+
+def gpu_of(line: str) -> str:
+    """The GPU that a line names: by address, else by UUID, else by index; empty where it names none."""
+    if address := pci(line):
+        return address
+    if uuid := _GPU_UUID.search(line):
+        return uuid[0]
+    index = _GPU_INDEX.search(line)
+    return index[1] if index else ""
 
 
 @check("xid")
@@ -105,7 +118,7 @@ def _xid(hit: Hit, match: re.Match[str], look: Look) -> bool:
     if earlier := re.search(r"caused by previous Xid (\d+)", hit.line):
         hit.facts["echo"] = str(number)
         number = whole(earlier[1]) or 0
-    cause, weight = xid_meaning(number)
+    cause, weight = xid_meaning(number, hit.line)
     if not cause or number == 0 or number > 400:
         return False
     if cause == "gpu_nvlink" and re.search(r"\bNon-?fatal\b", hit.line, re.IGNORECASE):
@@ -116,9 +129,7 @@ def _xid(hit: Hit, match: re.Match[str], look: Look) -> bool:
         weight -= 2
     hit.cause, hit.weight = cause, weight
     hit.facts["xid"] = str(number)
-    hit.gpu = pci(hit.line)
-    if not hit.gpu and (index := re.search(r"\bGPU[ :#-]?(\d{1,2})\b", hit.line)):
-        hit.gpu = index[1]
+    hit.gpu = gpu_of(hit.line)
     return True
 
 
@@ -140,6 +151,7 @@ def _lookback(hit: Hit, match: re.Match[str], look: Look) -> bool:
         pci(hit.line)
         or next(filter(None, map(pci, look.before(4))), "")
         or next(filter(None, map(pci, look.after(2))), "")
+        or gpu_of(hit.line)
     )
     return True
 
@@ -208,6 +220,8 @@ def _nccl_invalid(hit: Hit, match: re.Match[str], look: Look) -> bool:
 
 @check("oom")
 def _oom(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if not hit.gpu and (gpu := re.search(r"\bGPU (\d{1,2}) has a total", hit.line)):
+        hit.gpu = gpu[1]
     return "more than 1EB" not in hit.line
 
 
@@ -252,13 +266,32 @@ def _iface(hit: Hit, match: re.Match[str], look: Look) -> bool:
 
 @check("loopback")
 def _loopback(hit: Hit, match: re.Match[str], look: Look) -> bool:
-    hit.peer = match["iface"]
+    hit.peer = next(filter(None, match.groups()), "")
+    return True
+
+
+@check("aer")
+def _aer(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    """The root port reports; the GPU below it is named by its driver."""
+    for line in [*look.before(8), *look.after(8)]:
+        if named := re.search(r"\bnvidia ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2})\.\d: ", line):
+            hit.gpu = named[1]
+            break
+    return True
+
+
+@check("localof")
+def _local_of(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if named := re.search(r"local_rank: (\d+)", hit.line):
+        hit.local_rank = whole(named[1])
     return True
 
 
 @check("fmfatal")
 def _fm_fatal(hit: Hit, match: re.Match[str], look: Look) -> bool:
-    hit.gpu = pci(hit.line)
+    hit.gpu = gpu_of(hit.line)
+    if not hit.gpu:  # nvidia-smi lists links under their GPU
+        hit.gpu = next((named[1] for line in look.before(20) if (named := re.match(r"\s*GPU (\d+):", line))), "")
     if re.search(r"non-?fatal", hit.line, re.IGNORECASE):
         hit.weight = 44
     return True
@@ -313,23 +346,21 @@ def _no_route(hit: Hit, match: re.Match[str], look: Look) -> bool:
     return True
 
 
-@check("store-barrier")
-def _store_barrier(hit: Hit, match: re.Match[str], look: Look) -> bool:
-    return True
-
-
 @check("plainrefused")
 def _plain_refused(hit: Hit, match: re.Match[str], look: Look) -> bool:
     return not re.search(r"NCCL|slurm|munge|dbus|systemd|kubelet|wandb|mlflow|http|nvidia-smi|retry", hit.line)
+
+
+_UNRESOLVED = re.compile(
+    r"(?:resolve host(?:name)?|host(?:name)?|address for|resolve|addresses of \() ?:?\"?'?((?!hostname)[A-Za-z][\w.-]+)"
+)
 
 
 @check("dnswho")
 def _dns(hit: Hit, match: re.Match[str], look: Look) -> bool:
     if re.search(r"wandb|huggingface\.co|hf\.co|pypi|github\.com|mlflow|api\.|https?://|s3[.-]", hit.line):
         hit.weight = 34
-    if not hit.peer and (
-        name := re.search(r"(?:host(?:name)?|address for|resolve|addresses of \() ?:?\"?'?([A-Za-z][\w.-]+)", hit.line)
-    ):
+    if not hit.peer and (name := _UNRESOLVED.search(hit.line)):
         hit.peer = name[1]
     return True
 
@@ -414,6 +445,8 @@ def _collective_timeout(hit: Hit, match: re.Match[str], look: Look) -> bool:
     if match.groupdict().get("rank"):
         hit.facts["named_rank"] = match["rank"]
         hit.rank = None
+    if waits := re.search(r"barrier to initialize process group for rank: (\d+)", hit.line):
+        hit.rank = whole(waits[1])
     if re.search(
         r"TORCH_NCCL\w*=|NCCL_\w*TIMEOUT\w*[ =:]|timeout[ =:]+\d+(?:\.\d+)?(?:s|ms)?[,)]?$|ddp_timeout|set by environment|nccl_timeout|--\w*timeout|connect",  # noqa: E501
         hit.line,
@@ -447,6 +480,197 @@ def _desync(hit: Hit, match: re.Match[str], look: Look) -> bool:
         r"[Rr]anks? \[?(\d+)\]?[^\n]{0,40}(?:did not join|has not joined|not join|diverged|inconsistent)", hit.line
     ):
         hit.facts["named_rank"] = named[1]
+    return True
+
+
+_RANKS = re.compile(r"\[rank(\d+)\]|\[Rank (\d+)\]|\brank[ =:]+(\d+)\b")
+
+
+NEIGHBOURS = 12  # lines above that speak of the same process, if they all name one rank
+
+
+def rank_of_neighbours(look: Look) -> int | None:
+    """The rank in front of all lines above, where they have one and it is the same."""
+    lines = [line for line in look.before(NEIGHBOURS) if line.strip()]
+    ranks = {prefix.read(line).rank for line in lines}
+    return ranks.pop() if len(lines) >= MOST_FEW and len(ranks) == 1 else None
+
+
+@check("namedtask")
+def _named_task(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    hit.facts["named_rank"] = match["task"] or match["task2"]
+    return True
+
+
+@check("rayip")
+def _ray_ip(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    """Ray names the node on the line after the error's class."""
+    for line in [hit.line, *look.after(3)]:
+        if named := re.search(r"\bIP: (\d{1,3}(?:\.\d{1,3}){3})", line):
+            hit.host = named[1]
+            break
+    return True
+
+
+@check("remotedaemon")
+def _remote_daemon(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    for line in look.after(6):
+        if named := re.search(r"Remote daemon: \S+ on node ([\w.-]+)", line):
+            hit.peer = named[1]
+            break
+    return True
+
+
+@check("gloomesh")
+def _gloo_mesh(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    """Only a loopback address shows a wrong interface; elsewhere the peers are gone or not there yet."""
+    if re.search(r"[Rr]efused|timed out|[Rr]eset|closed", hit.line) and not re.search(r"127\.0\.[01]\.1", hit.line):
+        hit.cause = "rendezvous_unreachable"
+    return True
+
+
+@check("rankabove")
+def _rank_above(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    """A message of several lines carries its rank on the first."""
+    if hit.rank is None:
+        for line in [hit.line, *look.before(8)]:
+            if named := _RANKS.search(line):
+                hit.rank = whole(next(group for group in named.groups() if group))
+                break
+    return True
+
+
+@check("helpblock")
+def _help_block(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    """Open MPI's help texts name the host some lines on."""
+    for line in look.after(8):
+        if named := re.match(r"\s*(?:Hostname|Local host|Host): +([\w.-]+)", line):
+            hit.host = named[1]
+            break
+    return "ibv_reg_mr" not in match[0] or "NCCL" not in hit.line
+
+
+@check("efawanted")
+def _efa_wanted(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    """Wherever no plugin is installed NCCL says so: it matters only where EFA was meant."""
+    return bool(_EFA.search(hit.line) or _EFA.search(look.around(80)))
+
+
+_EFA = re.compile(
+    r"NET/OFI|FI_PROVIDER|FI_EFA|libnccl-ofi|aws-ofi|AWS Libfabric|Using EFA|\befa\b"
+    r"|\b(?:p4de?|p5en?|p6-\w+)[.-]\d*x?large"
+)
+
+
+@check("otherprovider")
+def _other_provider(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    """One protocol found no provider and the next one did, or the fabric is not EFA."""
+    if "No eligible providers" not in match[0]:
+        return True
+    return not any(re.search(r"Selected [Pp]rovider is (?!tcp|sockets|udp)", line) for line in look.after(20))
+
+
+@check("missingtasks")
+def _missing_tasks(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    """The tasks that a barrier waits for; one alone is who did not come."""
+    text = " ".join([hit.line, *look.after(40)])
+    missing = re.findall(r"/task:(\d+)", text.partition("imed out task names")[2][:2000])
+    if len(set(missing)) == 1:
+        hit.facts["named_rank"] = missing[0]
+    return True
+
+
+_READY = re.compile(r"\[ready ranks: ([\d, ]+)\]")
+
+
+@check("stalled")
+def _stalled(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    """Horovod lists who waits for what: those missing, or those that ask for something else."""
+    text = " ".join([hit.line, *look.after(12)])
+    if (named := re.search(r"[Mm]issing ranks: ?\[?([\d, ]+)", text)) and len(named[1].replace(",", " ").split()) == 1:
+        hit.facts["named_rank"] = named[1].strip(" ,")
+    if (
+        stalled := set(re.findall(r"(?:^|[\s:>])(\d+): \[Horovod", text.partition("talled ranks")[2], re.IGNORECASE))
+    ) and len(stalled) == 1:
+        hit.facts["named_rank"] = next(iter(stalled))
+    sets = [frozenset(found.replace(",", " ").split()) for found in _READY.findall(text)]
+    if sets and len(set(sets)) == 1 and all(word.isdigit() for word in sets[0]):
+        absent = set(range(max(map(int, sets[0])) + 1)) - set(map(int, sets[0])) if len(sets[0]) < MOST_TASKS else set()
+        if len(absent) == 1:
+            hit.facts["named_rank"] = str(absent.pop())
+    apart = [one for one in sets for other in sets if not one & other]
+    if apart:
+        fewest = min(apart, key=len)
+        hit.role, hit.cause, hit.weight = ROOT, "collective_desync", 58
+        if len(fewest) == 1:
+            hit.facts["named_rank"] = next(iter(fewest))
+    return True
+
+
+_SIGNALS = {
+    "9": ("host_oom", 44),
+    "7": ("shm_full", 52),
+    "11": ("app_error", 56),
+    "4": ("app_error", 54),
+    "8": ("app_error", 54),
+}
+
+
+@check("mpisignal")
+def _mpi_signal(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    signal = match["signal"] or match["code"] or ""
+    if not signal and (more := re.match(r"\s*signal (\d+)", next(iter(look.after(1)), ""))):
+        signal = more[1]
+    if signal in ("15", "6", "143", "134"):
+        hit.role, hit.weight = SYMPTOM, 16
+    elif signal in _SIGNALS:
+        hit.cause, hit.weight = _SIGNALS[signal]
+    return bool(signal)
+
+
+@check("immediate")
+def _immediate(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if not re.search(r"--immediate|queued and waiting for resources", "\n".join(look.before(20))):
+        hit.cause = "slurm_comm"
+    return True
+
+
+_MODULES = (
+    ("efa", "efa_version", 60),
+    ("nvidia", "gpu_gsp", 56),
+    ("lustre", "storage", 60),
+    ("nfs", "storage", 58),
+    ("mlx5", "network_link", 56),
+)
+
+
+@check("splat")
+def _splat(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    """The kernel's own trace: modules stand in brackets behind the functions."""
+    after = look.after(30)
+    if not any(re.search(r"\+0x[0-9a-f]+/0x[0-9a-f]+|RIP:|Call Trace", line) for line in [hit.line, *after]):
+        return False
+    text = "\n".join(after)
+    for module, cause, weight in _MODULES:
+        if re.search(rf"\[{module}\w*\]", text):
+            hit.cause, hit.weight = cause, weight
+            break
+    return True
+
+
+_REASONS = (
+    (re.compile(r"Resource exhausted|OOM|out of memory"), "gpu_oom", 66),
+    (re.compile(r"Unavailable|[Cc]onnection reset|Socket closed|Cancelled|Aborted|Deadline"), "peer_exit", 30),
+)
+
+
+@check("abortreason")
+def _abort_reason(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    for expression, cause, weight in _REASONS:
+        if expression.search(match["text"]):
+            hit.cause, hit.weight = cause, weight
+            hit.role = SYMPTOM if cause == "peer_exit" else ROOT
+            break
     return True
 
 
@@ -501,8 +725,26 @@ def _cancel(hit: Hit, match: re.Match[str], look: Look) -> bool:
         return False
     if why.startswith("TASK"):  # Slurm ends the step because a task failed: the task is the cause
         hit.role, hit.weight = SYMPTOM, 18
+        _ended_without(hit, look)
     hit.facts["why"] = why
     return True
+
+
+def _ended_without(hit: Hit, look: Look) -> None:
+    """Slurm ends all other tasks and lists them: the one that is not in the list failed."""
+    for line in look.after(6):
+        if named := re.search(r"srun: error: ([\w.-]+): tasks ([\d,-]+): (?:Terminated|Killed)", line):
+            ranges = [part.split("-") for part in named[2].split(",")]
+            ended = {
+                task
+                for first, *last in ranges
+                for task in range(whole(first) or 0, (whole(last[0] if last else first) or 0) + 1)
+            }
+            missing = set(range(max(ended))) - ended if ended and max(ended) < MOST_TASKS else set()
+            if len(missing) == 1:
+                hit.role, hit.cause, hit.weight, hit.host = ROOT, "app_error", 50, named[1]
+                hit.facts["named_rank"] = str(missing.pop())
+            return
 
 
 @check("jobstate")
@@ -516,6 +758,9 @@ def _job_state(hit: Hit, match: re.Match[str], look: Look) -> bool:
 def _node_fail(hit: Hit, match: re.Match[str], look: Look) -> bool:
     if re.search(r"nfs|server|GSP|nvme|GPU", match[0]):
         return False
+    if batch := re.search(r"\*\*\* (?:JOB|STEP) \S+ ON ([\w.-]+) CANCELLED", hit.line):
+        hit.facts["batch_host"] = batch[1]  # where the script ran, not the node that failed
+        return True
     return _node_name(hit, match, look)
 
 
@@ -586,6 +831,12 @@ def _hung_task(hit: Hit, match: re.Match[str], look: Look) -> bool:
 
 @check("nospace")
 def _no_space(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    if "/sys/fs/cgroup" in hit.line:  # the kernel's word for a cpuset without processors
+        hit.cause, hit.weight = "slurm_node_config", 60
+        return True
+    if "inotify" in hit.line:  # too many watches
+        hit.cause, hit.weight = "app_error", 50
+        return True
     if re.search(r"/dev/shm|shm|torch_\d+_", hit.line) or re.search(
         r"/dev/shm|shm_|shared memory|memfd", "\n".join([*look.before(4), *look.after(4)])
     ):
@@ -600,7 +851,7 @@ def _disk_quota(hit: Hit, match: re.Match[str], look: Look) -> bool:
 
 @check("ioerr")
 def _io_error(hit: Hit, match: re.Match[str], look: Look) -> bool:
-    return not re.search(r"slurm|srun|munge|NCCL|socket\.", hit.line)
+    return not re.search(r"slurm|srun|munge|NCCL|socket\.|OFI|MPI|UCX", hit.line)
 
 
 @check("lustre")
@@ -649,7 +900,7 @@ _WRAPPERS = re.compile(
 _OTHERS_FAULT = re.compile(
     r"NCCL|nccl|[Ww]atchdog|TCPStore|[Cc]onnection (?:reset|closed|refused|timed|aborted|lost)|Broken pipe|timed out|Socket Timeout|"  # noqa: E501
     r"Engine (?:core|process)|EngineCore|[Cc]ancelled|exited unexpectedly|process \d+ terminated|[Ll]ost connection|[Gg]loo|"  # noqa: E501
-    r"remote (?:process|peer|rank)|[Pp]eer (?:closed|reset|gone)|[Ww]orker failed|store->|HCCL|RCCL|hccl|died unexpectedly|wait timeout|more than 1EB"  # noqa: E501
+    r"remote (?:process|peer|rank)|[Pp]eer (?:closed|reset|gone)|[Ww]orker failed|Horovod has been shut down|onitoredBarrier|onitored_barrier|store->|HCCL|RCCL|hccl|died unexpectedly|wait timeout|more than 1EB"  # noqa: E501
 )
 
 
@@ -691,6 +942,8 @@ def _traceback(hit: Hit, match: re.Match[str], look: Look) -> bool:
         if not ended or text.startswith(("During handling", "The above exception", "Traceback")):
             break
         name = ended[1]
+        if not re.search(r"[A-Z.]", name):  # another program's line in between
+            continue
         if (
             name.rsplit(".", 1)[-1] == "FileNotFoundError"
             and _SHM_FRAMES.search("\n".join(frames))
@@ -764,7 +1017,7 @@ def _launcher(hit: Hit, match: re.Match[str], look: Look) -> bool:
         hit.cause, hit.weight = "shm_full", 50
     elif code in ("-6", "-15", "134", "143"):
         hit.role, hit.weight = SYMPTOM, 14
-    elif code == "-11" or code == "139":
+    elif code in ("-11", "-4", "-8", "139", "132", "136"):
         hit.weight = 56
     elif code == "137":
         hit.cause, hit.weight = "host_oom", 36

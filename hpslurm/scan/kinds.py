@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
+from hpslurm.core import toml
 from hpslurm.core.finding import NOISE, ROOT, Event
 from hpslurm.core.text import whole
-from hpslurm.scan import prefix
+from hpslurm.core.values import replace
+from hpslurm.scan import places, prefix
 from hpslurm.scan.checks import pci
 
 Lines = list[tuple[int, str]]  # line number, text
@@ -33,6 +36,7 @@ KINDS = (
     ("lspci", r"ACSCtl:|LnkSta:"),
     ("slurm-output", r"^srun: |^slurmstepd|^salloc: |^sbatch: |pyxis: "),
     ("torchrun", r"torch\.distributed\.(?:run|elastic|launch)|torchrun|\[rank\d+\]:|ProcessGroupNCCL|\[c10d\]"),
+    ("straggler-report", r"Straggler Report|[Nn]o stragglers? detected"),
     ("training", r"\bloss\b|[Ee]poch|\biter(?:ation)?s?\b|\bstep\b|tok(?:en)?s?/s|it/s|s/it|samples/s|lr[ :=]"),
     ("libfabric-log", r"^libfabric:\d+"),
     ("megatron", r"megatron|MnRtt|Straggler report|GPU relative performance"),
@@ -40,11 +44,17 @@ KINDS = (
 _KINDS = [(name, re.compile(expression, re.MULTILINE)) for name, expression in KINDS]
 
 _LIFE = re.compile(
-    r"\d{1,3}%\|[^|]*\| *\d+/\d+|(?:loss|Loss)\b[ :=]+\d|[Ee]poch[ :=\[]+\d+|(?:iter(?:ation)?|[Ss]tep)[ :=\[]+\d+[^\n]*(?:loss|time|lr|tok)|Init COMPLETE|"  # noqa: E501
+    r"\d{1,3}%\|[^|]*\| *\d+/\d+|(?:loss|Loss)\b(?: is)?[ :=]+\d|[Ee]poch(?: is)?[ :=\[]+\d+|(?:iter(?:ation)?|[Ss]tep)[ :=\[]+\d+[^\n]*(?:loss|time|lr|tok)|Init COMPLETE|"  # noqa: E501
     r"Training (?:complete|finished|done)|tokens?/s|it/s\]|s/it\]|samples?/s|Avg bus bandwidth|Out of bounds values : 0 OK|"  # noqa: E501
-    r"throughput[ :=]+\d|elapsed time per iteration|Destroy COMPLETE"
+    r"throughput[ :=]+\d|elapsed time per iteration|Destroy COMPLETE|"
+    r"Connected after \d+ retries|Step created for StepId|"
+    r"\.\.\. passed$|All tests passed|Test [Pp]assed|now responding"
 )
-_PROGRESS = re.compile(r"(\d{1,3})%\|[^|]*\| *(\d+)/(\d+)")
+
+
+_WORK = re.compile(
+    r"(?i)\bloss\b|\bepoch\b|\bstep\b|\biter(?:ation)?\b|tok(?:en)?s?/s|it/s|s/it|samples?/s|passed|now responding"
+)
 
 
 def look(path: str, lines: Lines, whole: bool) -> Iterator[Event]:
@@ -56,7 +66,10 @@ def look(path: str, lines: Lines, whole: bool) -> Iterator[Event]:
     for name in kinds:
         yield Event(f"kind:{name}", NOISE, path, 1, name)
     yield from _life(path, labelled)
-    yield from _identity(path, labelled)
+    yield from _progress(path, labelled)
+    yield from _proof(path, labelled)
+    for look_at in (places.identities, places.hosts, places.named, places.traits, places.channels):
+        yield from look_at(path, labelled)
     if "nccl-tests" in kinds or _ROW.search(text):
         yield from nccl_tests(path, lines)
     if (
@@ -87,69 +100,65 @@ TRIGGERS = (
 )  # fmt: skip
 
 
+# NCCL's set-up chose how to talk to other nodes.
+_CHOSEN = re.compile(
+    r"Using network (?!Socket)\w+|Using internal [Nn]etwork \w+|NET/(?:IB|Socket|OFI) ?: (?:Using \[|\d+ interfaces found)|Selected [Pp]rovider is (?!tcp|sockets)\w|Using transport protocol|Active: active \(running\)|\[c10d - debug\] The (?:server has started|client socket)"  # noqa: E501
+)
+
+
+def _proof(path: str, lines: Lines) -> Iterator[Event]:
+    for number, line in lines:
+        if _CHOSEN.search(line):
+            yield Event(
+                "proof", NOISE, path, number, line[:300], facts=(("what", "NCCL's set-up, as far as it is shown"),)
+            )
+            return
+
+
 def _life(path: str, lines: Lines) -> Iterator[Event]:
     """The first and the last sign that work went on."""
     first: Event | None = None
     last: Event | None = None
+    recent: list[int] = []
     for number, line in lines:
         if _LIFE.search(line):
             if first is None:
                 first = Event("life-began", NOISE, path, number, line[:300])
             mark = prefix.read(line)
+            recent = [*recent[-2:], number] if _WORK.search(line) else recent
             last = Event("life", NOISE, path, number, line[:300], mark.time, mark.rank, mark.host)
     if first and last:
         yield first
-        yield last
+        # the line from which the last few are that show work, not only a start
+        yield replace(last, facts=(("recent", str(recent[0])),)) if len(recent) == 3 else last
 
 
-_COMM = re.compile(r"comm 0x[0-9a-f]+ rank (\d+) n[Rr]anks (\d+)")
-_GLOBAL = re.compile(
-    r"(?:global[_ ]rank|GLOBAL_RANK)[ :=]+(\d+)(?:[^\n]*?(?:world[_ ]size|MEMBER)[ :=]+(?:\d+/)?(\d+))?", re.IGNORECASE
+_BAR = re.compile(
+    r"(?P<label>[^|%\r\n]{0,60}?)(?P<percent>\d{1,3})%\|[^|]*\| *(?P<done>[\d.]+\w*)/(?P<all>[\d.]+\w*) *"
+    r"\[(?P<elapsed>[\d:]+)<[^\]]*?(?P<unit>[A-Za-z]+)/s"
 )
-_WORLD = re.compile(r"(?:world[_ ]size|WORLD_SIZE|nranks|nRanks)[ '\":=]+(\d+)")
+_STEPS = re.compile(r"(?i)\b(?:train\w*|epoch|step|iter\w*)\b|loss=|it\b")  # bars of the training itself
 
 
-def _identity(path: str, lines: Lines) -> Iterator[Event]:
-    """Which rank each process is, from NCCL's set-up lines: later lines carry only host and pid."""
-    known: set[tuple[str, int | None]] = set()
-    world = 0
+def _progress(path: str, lines: Lines) -> Iterator[Event]:
+    """The last state of each bar of preparing work: which share is done, after how many seconds."""
+    last: dict[str, Event] = {}
     for number, line in lines:
-        if match := _COMM.search(line):
-            mark = prefix.read(line)
-            world = max(world, whole(match[2]) or 0)
-            if (mark.host, mark.pid) not in known and len(known) < 4096:
-                known.add((mark.host, mark.pid))
-                yield Event("identity", NOISE, path, number, "", rank=whole(match[1]), host=mark.host, pid=mark.pid,
-                            local_rank=mark.local_rank, facts=(("world", match[2]),))  # fmt: skip
-        elif match := _WORLD.search(line):
-            world = max(world, whole(match[1]) or 0)
-    yield from _traits(path, lines)
-    if world > 1:
-        yield Event("world", NOISE, path, 1, "", facts=(("world", str(world)),))
-
-
-# What every host of a job must have alike: name -> expression.
-TRAITS = (
-    ("nccl", re.compile(r"NCCL version (\d+\.\d+\.\d+)")),
-    ("plugin", re.compile(r"Initializing aws-ofi-nccl (\S+)")),
-    ("libfabric", re.compile(r"NET/OFI Using Libfabric version (\S+)")),
-    ("nics", re.compile(r"\(found (\d+) nics\)")),
-    ("network", re.compile(r"Using network (\w[\w ]*)")),
-)
-
-
-def _traits(path: str, lines: Lines) -> Iterator[Event]:
-    """Versions, devices and network of each host, as NCCL's set-up lines tell them."""
-    known: set[tuple[str, str, str]] = set()
-    for number, line in lines:
-        if "NCCL" not in line:
-            continue
-        for name, expression in TRAITS:
-            if match := expression.search(line):
-                host = prefix.read(line).host
-                if host and (name, match[1], host) not in known and len(known) < 512:
-                    known.add((name, match[1], host))
-                    yield Event("trait", NOISE, path, number, line.strip()[:300], host=host, facts=((name, match[1]),))
+        for segment in line.split("\r") if "%|" in line else ():
+            for match in _BAR.finditer(segment):
+                if _STEPS.search(match["label"]) or _STEPS.search(match["unit"]):
+                    continue
+                elapsed = 0
+                for part in match["elapsed"].split(":"):
+                    elapsed = elapsed * 60 + (whole(part) or 0)
+                mark = prefix.read(segment[: match.start("percent")])
+                label = re.sub(r"\W+", " ", match["label"])[-30:].strip()
+                event = Event("progress", NOISE, path, number, segment[:300], mark.time, mark.rank, mark.host,
+                              facts=(("percent", match["percent"]), ("elapsed", str(elapsed))))  # fmt: skip
+                old = last.get(label)
+                if old is None or (whole(old.fact("percent")) or 0) <= int(match["percent"]):
+                    last[label] = event
+    yield from last.values()
 
 
 # --------------------------------------------------------------------------- nccl-tests
@@ -159,9 +168,8 @@ _ROW = re.compile(
     rf"^(?:\s*\[\d+,\d+\]<std(?:out|err)>:\s?|\s*\d+: )?\s*(?:\d+ +)?(\d+)\s+(\d+)\s+({_TYPES})\s+(\S.*)$", re.MULTILINE
 )
 _DEVICE = re.compile(r"Rank\s+(\d+)(?:\s+Group\s+\d+)?\s+Pid\s+\d+ on\s+(\S+) device\s+\d+ \[[0-9a-fx:.]+\] (.+?)\s*$")
-# Bus bandwidth, GB/s of 10^9, below which a large all_reduce is far from normal: (one node, several nodes).
-_FLOOR = (("B300", 400, 200), ("B200", 400, 190), ("GB200", 400, 150), ("H200", 240, 100), ("H100", 240, 100), ("H800", 100, 60),  # noqa: E501
-          ("A100", 120, 25), ("V100", 60, 5))  # fmt: skip
+ANY_GPU = 5.0  # GB/s; a GPU that no row knows
+COLLAPSE, FALLEN = 1 << 18, 0.1  # bytes from which a larger size must not fall to a tenth of the bandwidth
 SATURATED = 64 << 20  # bytes from which a row says something about bandwidth
 
 
@@ -197,6 +205,11 @@ def nccl_tests(path: str, lines: Lines) -> Iterator[Event]:
         return
     yield Event("life", NOISE, path, rows[-1][2], rows[-1][1])
     large = [row for row in rows if row[0] >= SATURATED]
+    for before, after in pairwise(rows):
+        if after[0] > before[0] >= COLLAPSE and max(after[3]) < FALLEN * max(before[3]):
+            yield Event("tests-slow", ROOT, path, after[2], after[1], cause="slow_bandwidth", weight=58,
+                        facts=(("busbw", f"{max(after[3])}"), ("expected", f"{max(before[3])}, as at a smaller size")))  # fmt: skip  # noqa: E501
+            return
     if not large:
         return
     best = max(large, key=lambda row: max(row[3]))
@@ -209,26 +222,39 @@ def nccl_tests(path: str, lines: Lines) -> Iterator[Event]:
             yield Event("tests-slow", ROOT, path, first[2], first[1], cause="slow_bandwidth", weight=58,
                         facts=(("busbw", f"{max(worst[3])}"), ("expected", f"{max(max(r[3]) for r in same)} in another run"),))  # fmt: skip  # noqa: E501
             return
-    floor = 5.0
-    for name, one, several in _FLOOR:
-        if name in model:
-            floor = float(several if len(hosts) > 1 else one)
-            if test and not re.match(r"all_?reduce", test):
-                floor /= 4
-            if best[0] < 1 << 30:
-                floor /= 2
-            break
+    floor = _floor(model, len(hosts), "\n".join(line for _, line in lines))
+    if test and not re.match(r"all_?reduce", test):
+        floor /= 4
+    if best[0] < 1 << 30:
+        floor /= 2
     if 0 < top < floor:
         last = large[-1]
         yield Event("tests-slow", ROOT, path, last[2], last[1], cause="slow_bandwidth", weight=58,
                     facts=(("busbw", f"{top}"), ("expected", f"{floor:g} or more")))  # fmt: skip
 
 
+_MACHINE = re.compile(r"Running on (p\d\w*(?:-\w+)?\.\d+xlarge)")
+HALF = 0.5  # of what others measured on the type: far below, whatever the run
+
+
+def _floor(model: str, hosts: int, text: str) -> float:
+    """Bus bandwidth of a large all_reduce, GB/s of 10^9 bytes, below which something is wrong (bandwidth.toml)."""
+    tables = toml.whole("bandwidth")
+    if (machine := _MACHINE.search(text)) and hosts > 1:
+        figures: list[float] = [
+            max(row["busbw"].values()) for row in tables["row"] if row["type"] == machine[1] and row["nodes"] > 1
+        ]
+        if figures:
+            return HALF * min(figures)
+    for row in tables["floor"]:
+        if row["gpu"] in model:
+            return float(row["several"] if hosts > 1 else row["one"])
+    return ANY_GPU
+
+
 def _busbw(numbers: list[str]) -> list[float]:
     """Bus bandwidth of both halves: time algbw busbw #wrong, twice; an optional root stands before."""
-    values = list(numbers)
-    if len(values) % 4 == 1 and values[0].lstrip("-").isdigit():
-        values = values[1:]
+    values = _without_root(numbers)
     if len(values) < 4:
         return []
     halves = [values[0:4]] + ([values[4:8]] if len(values) >= 8 else [])
@@ -238,11 +264,16 @@ def _busbw(numbers: list[str]) -> list[float]:
         return []
 
 
+def _without_root(values: list[str]) -> list[str]:
+    """The figures of a row; a root stands before them, -1 where the collective has none."""
+    rooted = values[:1] == ["-1"] or (len(values) % 4 == 1 and values[0].lstrip("-").isdigit())
+    return values[1:] if rooted else values
+
+
 def _wrong(rest: list[str]) -> bool:
     """The #wrong column holds whole numbers; the older error column holds tiny fractions, which are fine."""
     values = [word for word in rest if re.fullmatch(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?|N/A", word)]
-    if len(values) % 4 == 1:
-        values = values[1:]
+    values = _without_root(values)
     if len(values) < 4:
         return False
     for half in (values[0:4], values[4:8]):
@@ -319,6 +350,10 @@ def sinfo(path: str, lines: Lines) -> Iterator[Event]:
         state = words[state_at].lower()
         nodes = words[-1] if header[-1].startswith("NODELIST") else words[0]
         if not re.match(r"[a-z]+[*~#!%$@+^-]?$", state):
+            continue
+        if re.match(r"down[#~]", state):  # a node of the cloud that did not come up
+            yield Event("sinfo-powered-down", ROOT, path, number, line.strip()[:300], cause="capacity",
+                        weight=60, host=re.sub(r"-\[.*", "", nodes.split(",")[0]))  # fmt: skip
             continue
         if re.match(r"(?:down|fail|failing|failg|inval|error|unk|unknown|no_respond)", state) or state.endswith("*"):
             first = re.sub(r"\[.*", "", nodes.split(",")[0]) if "[" not in nodes.split(",")[0] else nodes

@@ -27,7 +27,7 @@ _ROLE = re.compile(r"\[[A-Za-z][A-Za-z_-]*?(\d+)(?:\|(\d+))?\]:")
 _RAY = re.compile(r"\((?:\S+ )?(?:rank=(\d+),? ?)?(?:\w+ )?pid=(\d+)(?:, ip=([^)\]]+\]?))?(?:, rank=(\d+))?\) ?")
 _ISO = re.compile(
     r"\[?(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,:](\d{1,9}))?"
-    r"(?: ?Z|[+-]\d\d:?\d\d)?(?: (?:TP|DP|PP|EP)\d+(?: (?:TP|DP|PP|EP)\d+)*)?\]?[:,]? ?"
+    r"(?: ?Z|(?P<zone>[+-]\d\d:?\d\d))?(?: (?:TP|DP|PP|EP)\d+(?: (?:TP|DP|PP|EP)\d+)*)?\]?[:,]? ?"
 )
 _SHORT_DATE = re.compile(r"\[?(\d\d)/(\d\d)/(\d{2,4})[ T,-]+(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?\]? ?")
 _GLOG = re.compile(r"\[?[EWIF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?: +\d+)? ")
@@ -38,6 +38,9 @@ _CTIME = re.compile(
 _SYSLOG = re.compile(
     r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(\d{1,2}) (\d\d):(\d\d):(\d\d)(?:\.\d+)? "
     r"([\w.-]+) ([\w./()-]+?)(?:\[(\d+)\])?: "
+)
+_SYSLOG_BARE = re.compile(
+    r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(\d{1,2}) (\d\d):(\d\d):(\d\d)(?:\.\d+)? ([\w.-]+):\s+"
 )
 _ISO_HOST = re.compile(r"([\w.-]+) (kernel|[\w./()-]+\[\d+\]): ")
 _UPTIME = re.compile(r"\[ *(\d+\.\d{3,9})\] ?")
@@ -101,6 +104,13 @@ def _seconds(
     return seconds + (float("0." + fraction) if fraction else 0.0)
 
 
+def _offset(zone: str) -> int:
+    """Seconds by which the clock of ``+02:00`` is ahead of UTC."""
+    digits = zone[1:].replace(":", "")
+    seconds = int(digits[:2]) * 3600 + int(digits[2:]) * 60
+    return -seconds if zone[0] == "-" else seconds
+
+
 def read(line: str, year: int = 1970) -> Mark:
     """Peels prefixes off ``line``. ``year`` completes dates that have none."""
     mark = Mark(line)
@@ -110,6 +120,8 @@ def read(line: str, year: int = 1970) -> Mark:
     for _ in range(10):
         if match := _ISO.match(line, at):
             mark.time = _seconds(int(match[1]), int(match[2]), int(match[3]), match[4], match[5], match[6], match[7])
+            if mark.time is not None and match["zone"]:
+                mark.time -= _offset(match["zone"])
             if tp := _TP.match(line, at):
                 inner_rank = whole(tp[1])
             at = match.end()
@@ -122,7 +134,7 @@ def read(line: str, year: int = 1970) -> Mark:
         elif match := _CTIME.match(line, at):
             mark.time = _seconds(int(match[6]), _MONTHS[match[1]], int(match[2]), match[3], match[4], match[5], None)
             at = match.end()
-        elif match := _SYSLOG.match(line, at):
+        elif match := _SYSLOG.match(line, at) or _SYSLOG_BARE.match(line, at):
             mark.time = _seconds(year, _MONTHS[match[1]], int(match[2]), match[3], match[4], match[5], None)
             mark.host = match[6]
             at = match.end()
@@ -183,26 +195,32 @@ def read(line: str, year: int = 1970) -> Mark:
 
 
 _FILE_RANK = re.compile(
-    r"(?:^|[^a-z])(?:global_?)?rank[-_.=]?(\d+)(?:\D|$)|(?:^|[-_.])(?:task|proc|worker|trainer|stdout|stderr|out|err|log)[-_.]?(\d+)(?:\D|$)|"
-    r"^(\d+)[-_.](?:log|out|err|txt|stdout|stderr)|[-_.](\d+)\.(?:log|out|err|txt)$",
+    r"(?:^|[^a-z])(?:global_?)?rank[-_.=]?(\d+)(?:\D|$)"
+    r"|(?:^|[-_.])(?:task|proc|worker|trainer|stdout|stderr|out|err|log)[-_.]?(\d+)(?:\D|$)",
     re.IGNORECASE,
 )
+# A number alone may be a rank, a job, a day: only the files beside it tell.
+_FILE_NUMBER = re.compile(
+    r"^(\d+)[-_.](?:log|out|err|txt|stdout|stderr)|[-_.](\d+)\.(?:log|out|err|txt)$", re.IGNORECASE
+)
 _FOLDER_RANK = re.compile(r"(?:^|/)(?:attempt_\d+/|rank[-_]?)(\d+)/(?:std(?:out|err)|error|log)[\w.]*$")
+MOST_RANK = 200_000  # a larger number is none
 
 
 def rank_of_file(path: str) -> int | None:
-    """The rank that a per-rank file is named after (train.3.err, rank_12.log, attempt_0/5/stderr.log)."""
+    """The rank that a per-rank file is named after (train.rank3.err, rank_12.log, attempt_0/5/stderr.log)."""
     if match := _FOLDER_RANK.search(path):
         return whole(match[1])
-    if match := _FILE_RANK.search(path.rsplit("/", 1)[-1]):
-        number = whole(next(group for group in match.groups() if group is not None))
-        return number if number is not None and number < 200_000 else None
-    return None
+    return _number(_FILE_RANK.search(path.rsplit("/", 1)[-1]))
 
 
-def host_and_pid_of_file(path: str) -> tuple[str, int] | None:
-    """NCCL_DEBUG_FILE=...%h.%p gives one file per process, named after both."""
-    match = re.search(
-        r"(?:^|[._/-])((?:ip-\d+-\d+-\d+-\d+)|[A-Za-z][\w-]*?\d[\w-]*)\.(\d{2,8})(?:\.\w+)?$", path.rsplit("/", 1)[-1]
-    )
-    return (match[1], int(match[2])) if match else None
+def number_of_file(path: str) -> int | None:
+    """The number in a name like 3.log or train-3.out, which is a rank where its neighbours are numbered in a row."""
+    return _number(_FILE_NUMBER.search(path.rsplit("/", 1)[-1]))
+
+
+def _number(match: re.Match[str] | None) -> int | None:
+    if match is None:
+        return None
+    number = whole(next(group for group in match.groups() if group is not None))
+    return number if number is not None and number < MOST_RANK else None

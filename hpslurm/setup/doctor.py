@@ -18,7 +18,7 @@ def run(host: Host, rules: Policy) -> Iterator[Result]:
     found = records.node_records(rules.results_shared or rules.results)[0]
     ran = frozenset(record.hook for record in found)
     parts = {
-        "hook_lines": SimpleNamespace(collect=lambda door: hook_lines.collect(door, ran), judge=hook_lines.judge),
+        "hook_lines": hook_lines.Hooks(ran),
         "hook_scripts": doctor_scripts,
         "site": SimpleNamespace(collect=lambda _: doctor_site.collect(rules), judge=doctor_site.judge),
         "software": doctor_software,

@@ -146,13 +146,12 @@ class Controller:
 # asking
 
 
-def start(host: Host, *names: str) -> None:
-    """Start programs now that are collected later; one that is not installed says so then."""
-    for name in names:
-        try:
-            host.start(name)
-        except Unknown:
-            continue
+def start(host: Host, name: str, *words: str) -> None:
+    """Start a program now that is collected later; one that is not installed says so then."""
+    try:
+        host.start(name, *words)
+    except Unknown:
+        return
 
 
 def nodes(host: Host) -> Nodes:
@@ -254,7 +253,7 @@ def job(host: Host, job_id: str) -> SlurmJob | None:
     """
     if not JOB_ID.fullmatch(job_id):
         raise ValueError(f"not a job id: {job_id[:40]!r} (a number, or number_task)")
-    _start_quietly(host, "sacct", job_id)  # it waits while we ask the controller
+    start(host, "sacct", job_id)  # it waits while we ask the controller
     problems = []
     live = kept = None
     try:
@@ -306,13 +305,6 @@ def slurm_conf(host: Host) -> str:
     """The slurm.conf that our programs are told to use; empty when Slurm is left to find one."""
     name, files = SLURM_CONF
     return host.env.get(name) or next((path for path in files if host.exists(path)), "")
-
-
-def _start_quietly(host: Host, name: str, *words: str) -> None:
-    try:
-        host.start(name, *words)
-    except Unknown:
-        return  # run() says it again
 
 
 _NO_ANSWER = "slurmctld does not answer; on the controller: scontrol ping; sudo systemctl status slurmctld"

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from hpslurm.cluster.gather import NO_RECORD
+from hpslurm.cluster.node_records import NO_RECORD
 from tests.lab import processes
 
 PROGRAM = (sys.executable, "-c", "from hpslurm.cli import main; main()")
@@ -163,6 +163,8 @@ def test_a_node_that_slurm_does_not_know_is_the_users_mistake(sick_machine):
     assert 2 == done.returncode
     assert "Slurm has no node 'n22'. Did you mean 'n2'?" in done.stderr
     assert 2 == diagnose(sick_machine, "--node", "n[1-").returncode
+    many = diagnose(sick_machine, "--node", "n[1-5000000]")
+    assert (2, True) == (many.returncode, "is no list of nodes: 5000000 names, 65536 at most" in many.stderr)
 
 
 def test_node_limits_the_look(sick_machine):

@@ -136,30 +136,37 @@ def promtool() -> str:
 
 
 def get_promtool() -> None:
-    """Take promtool out of Debian's package prometheus, without root. Raises PrepareError.
+    """Take promtool out of its package, without root. Raises PrepareError.
 
-    The package is not installed: it is 332 MB with what it needs, and brings a service and a user.
+    The package is not installed: in Debian 12 it is prometheus, 332 MB with what it needs, with a service and a user.
     """
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
         raise PrepareError("no apt-get and dpkg-deb here; promtool, of Prometheus, can be put on the PATH")
-    say("taking promtool out of the package prometheus")
+    say("taking promtool out of its package")
     folder = os.path.dirname(PROMTOOL)
     shutil.rmtree(folder, ignore_errors=True)
     unpacked = os.path.join(folder, "unpacked")
     os.makedirs(unpacked)
-    download = ["apt-get", "-q", "download", "prometheus"]
     try:
-        _logged("promtool", download, os.environ, folder)
+        _download_promtool(folder)
     except PrepareError:  # lists of packages that are old, or not there yet
         if os.geteuid() != 0:
             raise
         _logged("apt", ["apt-get", "-q", "update"], os.environ)
-        _logged("promtool", download, os.environ, folder)
-    (package,) = (one.path for one in os.scandir(folder) if one.name.endswith(".deb"))
+        _download_promtool(folder)
+    (package,) = (entry.path for entry in os.scandir(folder) if entry.name.endswith(".deb"))
     _logged("promtool", ["dpkg-deb", "-x", package, unpacked], os.environ)
     os.replace(os.path.join(unpacked, "usr", "bin", "promtool"), PROMTOOL)
     shutil.rmtree(unpacked)
     os.unlink(package)
+
+
+def _download_promtool(folder: str) -> None:
+    """From Debian 13 on it has a package of its own."""
+    try:
+        _logged("promtool", ["apt-get", "-q", "download", "promtool"], os.environ, folder)
+    except PrepareError:
+        _logged("promtool", ["apt-get", "-q", "download", "prometheus"], os.environ, folder)
 
 
 # the virtual environment

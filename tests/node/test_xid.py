@@ -322,7 +322,7 @@ def test_degraded_link_firmware_asks_for_a_reset() -> None:
 @pytest.mark.parametrize(("flags", "step"), [("RST: Yes, D-RST: No", "reboot"), ("RST: No, D-RST: Yes", "reboot")])
 def test_a_contained_error_that_wants_a_reset_gets_one_suggested(flags: str, step: str) -> None:
     (one,) = found(line(94, text=f"Contained: SM (0x1). {flags}"))
-    assert step in [suggestion.step for suggestion in one.suggestions]
+    assert step in [suggestion.harm for suggestion in one.suggestions]
 
 
 # the driver's own verdict
@@ -334,7 +334,7 @@ def test_a_contained_error_that_wants_a_reset_gets_one_suggested(flags: str, ste
 def test_the_recovery_action_wins_over_the_table(action: int, priority: str) -> None:
     (one,) = found(line(119), recovery={A: action})
     assert priority == one.rule.priority
-    assert (action == 0) != ("reboot" in [step.step for step in one.suggestions]) or action in (3, 5)
+    assert (action == 0) != ("reboot" in [suggestion.harm for suggestion in one.suggestions]) or action in (3, 5)
 
 
 def test_a_node_whose_driver_wants_nothing_is_not_held_back() -> None:

@@ -134,6 +134,7 @@ def test_the_way_of_an_epilog_imports_nothing_heavy():
             "-c",
             f"import sys; sys.path.insert(0, {str(Path(joblog.__file__).parents[2])!r}); {code}",
         ],
+        env={},
         capture_output=True,
         text=True,
         check=True,

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
 from typing import Any
 
-from hpslurm.cluster.aws.hyperpod import span
-from hpslurm.cluster.aws.view import View
+from hpslurm.cluster.aws.hyperpod import INSTANCES, span
+from hpslurm.cluster.aws.view import Need, View
 from hpslurm.cluster.model import Cluster, Instance
 from hpslurm.core import suggest
 from hpslurm.core.finding import LOOK, P0, P1, P2, Evidence, Finding, Rule, Suggestion
@@ -61,7 +61,10 @@ def log_group(cluster: Cluster) -> str:
     return f"/aws/sagemaker/Clusters/{cluster.name}/{cluster.id}"
 
 
-def fetch(aws: Aws, cluster: Cluster, prefix: str, pattern: str, since: float) -> tuple[tuple[LogLine, ...], str]:
+LogLines = tuple[tuple[LogLine, ...], str]  # newest first, and why they are not all
+
+
+def fetch(aws: Aws, cluster: Cluster, prefix: str, pattern: str, since: float) -> LogLines:
     """Lines of all streams under the prefix, newest first, and why they are not all.
 
     Raises NotFound with the steps to take where the cluster has no log group.
@@ -89,10 +92,25 @@ def parse(raw: dict[str, Any]) -> LogLine:
     )
 
 
+def log_need(name: str, prefix: str, pattern: str, after: Need[LogLines] | None) -> Need[LogLines]:
+    """Lines of some streams, one such read after another: CloudWatch allows few a second, and refuses all or none."""
+    return Need(name, lambda source, _: fetch(source.aws, source.cluster, prefix, pattern, source.since), after)
+
+
+LINES = log_need("agent_lines", PREFIX, PATTERN, None)
+NEEDS = (INSTANCES, LINES)
+
+
 def collect(view: View) -> Facts:
-    lines, trouble = view.get("agent_lines")
-    answer, why = view.maybe("instances", None)
-    return Facts(lines, tuple(answer[0]) if answer else None, view.now, "; ".join(filter(None, (trouble, why))))
+    lines, trouble = view.get(LINES)
+    instances, why = known_instances(view)
+    return Facts(lines, instances, view.now, "; ".join(filter(None, (trouble, why))))
+
+
+def known_instances(view: View) -> tuple[tuple[Instance, ...] | None, str]:
+    """All that were listed; None, and why, where none could be: then nobody knows whose lines are history."""
+    (instances, _), why = view.maybe(INSTANCES, ((), ""))
+    return (None if why else instances), why
 
 
 @dataclass(frozen=True)

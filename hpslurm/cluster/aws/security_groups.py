@@ -13,7 +13,8 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from hpslurm.cluster.aws.view import View
+from hpslurm.cluster.aws.hyperpod import INSTANCES
+from hpslurm.cluster.aws.view import CLUSTER, Need, Source, View
 from hpslurm.cluster.model import Cluster, Group, Instance
 from hpslurm.core.finding import CONFIGURE, LOOK, P0, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
@@ -137,14 +138,24 @@ def parse_interface(raw: dict[str, Any]) -> Interface:
     )
 
 
+def _read_interfaces(source: Source, view: View) -> tuple[tuple[Interface, ...], str]:
+    instances, _ = view.get(INSTANCES)
+    return fetch_interfaces(source.aws, source.cluster, instances)
+
+
+RULES = Need("rules", lambda source, _: fetch_rules(source.aws, source.cluster))
+INTERFACES = Need("interfaces", _read_interfaces, after=INSTANCES)
+NEEDS = (CLUSTER, INSTANCES, RULES, INTERFACES)
+
+
 def collect(view: View) -> Facts:
-    cluster: Cluster = view.get("cluster")
-    rules, trouble = view.get("rules")
-    (instances, _), _ = view.maybe("instances", ((), ""))
-    (interfaces, cut), why = view.maybe("interfaces", ((), ""))
+    cluster = view.get(CLUSTER)
+    rules, trouble = view.get(RULES)
+    (instances, _), _ = view.maybe(INSTANCES, ((), ""))
+    (interfaces, cut), why = view.maybe(INTERFACES, ((), ""))
     if not any(group.trains for group in cluster.groups):
         raise Skip("no instance group of a type with EFA")
-    return Facts(cluster, rules, interfaces, tuple(instances), "; ".join(filter(None, (cut, why))), trouble)
+    return Facts(cluster, rules, interfaces, instances, "; ".join(filter(None, (cut, why))), trouble)
 
 
 # judging

@@ -12,10 +12,10 @@ from hpslurm.cluster.aws import checks
 from hpslurm.cluster.aws.view import View
 from hpslurm.cluster.model import CONTROLLER, LOGIN, Member, Members
 from hpslurm.cluster.slurm_nodes import is_out
+from hpslurm.core import nodeset
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import PASS, UNKNOWN, Result, Unknown
 from hpslurm.core.values import replace
-from hpslurm.show.render import fold_nodes
 from hpslurm.sources.sessions import Answer, Target, target
 
 Ask = Callable[[Sequence[Target]], list[Answer]]
@@ -45,7 +45,7 @@ def look(
     for answer in answers:
         if answer.trouble:
             troubles.setdefault(answer.trouble, []).append(answer.node)
-    results = [Result("ssm", UNKNOWN, f"{fold_nodes(nodes)}: {why}") for why, nodes in troubles.items()]
+    results = [Result("ssm", UNKNOWN, f"{nodeset.fold(nodes)}: {why}") for why, nodes in troubles.items()]
     if records:
         results.append(Result("ssm", PASS, facts={"looked_at": sorted(records), "chosen": len(targets)}))
     return replace(members, members=together), results
