@@ -80,8 +80,8 @@ def collect(host: Host) -> Facts:
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     see = gpus.see("nvidia-smi -q -d ECC", "see the counters of each GPU")
     keep = suggest.save_evidence()
-    sram = [gpu for errors in facts.errors if errors.sram]
-    bad = [gpu for errors in facts.errors if errors.uncorrected and not errors.repair_pending and not errors.sram]
+    sram = [errors for errors in facts.errors if errors.sram]
+    bad = [errors for errors in facts.errors if errors.uncorrected and not errors.repair_pending and not errors.sram]
     if sram:
         yield SRAM.found(
             f"{gpus.names(errors.gpu for errors in sram)}: the driver says that the limit is exceeded",
