@@ -35,11 +35,9 @@ def why(chosen: Event, pattern: Pattern | None, victims: tuple[Event, ...]) -> s
 
 
 def ask(cause: str) -> str:
-    return {
-        "app_error": "the failing rank's own output (the traceback above its first error)",
-        "host_oom": "dmesg of that node (an oom-kill line), and the job's memory limit",
-        "job_cancelled": "sacct -j JOBID --format=State,ExitCode,Reason, and who cancelled it",
-    }.get(cause, "dmesg and slurmd's log of the node, and the output of the other ranks")
+    """What would make a weak answer a sure one."""
+    row = model.causes().get(cause)
+    return row.ask if row else model.ASK
 
 
 def place(culprit: Culprit | None) -> str:

@@ -205,7 +205,7 @@ class _File:
 
     def _looked(self, lines: list[tuple[int, str]]) -> Iterator[Event]:
         try:
-            yield from kinds.look(self.path, lines, not self.tail)
+            yield from kinds.events(self.path, lines)
             yield from self._unknown(lines)
         except ValueError as error:
             self._untold(lines[0][0] if lines else 1, error)
@@ -259,7 +259,7 @@ class _File:
         raw = bytes(data[begin:stop]).decode("utf-8", "replace")
         line = prefix.plain(raw)
         segments = [segment for segment in line.split("\r") if segment] if "\r" in line else [line]
-        look: checks.Look | None = None
+        context: checks.Context | None = None
         for labelled in segments[-200:]:
             segment = prefix.bare(labelled)
             quiet: bool | None = None
@@ -286,11 +286,11 @@ class _File:
                 mark = mark or prefix.read(labelled, self.year)
                 hit = _hit(row, match, segment, mark)
                 if row.role == ROOT and row.cause in OF_PROCESS and hit.rank is None and not hit.host:
-                    look = look or checks.Look(data, size, begin, stop)
-                    hit.rank = checks.rank_of_neighbours(look)
+                    context = context or checks.Context(data, size, begin, stop)
+                    hit.rank = checks.rank_of_neighbours(context)
                 if row.check:
-                    look = look or checks.Look(data, size, begin, stop)
-                    if not checks.CHECKS[row.check](hit, match, look):
+                    context = context or checks.Context(data, size, begin, stop)
+                    if not checks.CHECKS[row.check](hit, match, context):
                         continue
                 self._keep(row, hit, number, labelled)
                 break
@@ -298,11 +298,11 @@ class _File:
     def _window(self, data: bytearray, size: int, begin: int, stop: int, number: int) -> None:
         self.windows += 1
         self.covered = number + WINDOW[1]
-        look = checks.Look(data, size, begin, stop)
-        for index, line in enumerate(look.before(WINDOW[0])):
+        context = checks.Context(data, size, begin, stop)
+        for index, line in enumerate(context.before(WINDOW[0])):
             self.between.setdefault(number - 1 - index, line[:4000])
         own = bytes(data[begin:stop]).decode("utf-8", "replace")
-        for index, line in enumerate([own, *look.after(WINDOW[1])]):
+        for index, line in enumerate([own, *context.after(WINDOW[1])]):
             self.between.setdefault(number + index, prefix.plain(line)[:4000])
 
     def _keep(self, row: Pattern, hit: checks.Hit, number: int, line: str) -> None:

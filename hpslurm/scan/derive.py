@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from hpslurm.core.finding import ROOT, Event
+from hpslurm.core.finding import Event
 from hpslurm.core.text import whole
 from hpslurm.core.values import replace
 from hpslurm.scan import model
@@ -38,7 +38,7 @@ def roots(case: Case) -> Iterator[Event]:
 def made(event: Event, pattern: str, **changes: Any) -> Event:
     """The event as evidence for a derived pattern's cause, worth what the table says."""
     row = model.derived()[pattern]
-    return replace(event, pattern=pattern, role=ROOT, cause=row.cause, weight=row.weight, **changes)
+    return replace(event, pattern=row.pattern or pattern, role=row.role, cause=row.cause, weight=row.weight, **changes)
 
 
 def _seq(event: Event) -> int:
@@ -165,13 +165,4 @@ def _flight(case: Case) -> Iterator[Event]:
     verdict = flight.judge(dumps)
     if verdict is None:
         return
-    pattern = "fr-shape" if verdict.cause == "collective_desync" else "fr-silent"
-    yield replace(
-        verdict.event,
-        pattern=pattern,
-        role=ROOT,
-        cause=verdict.cause,
-        weight=verdict.weight,
-        rank=verdict.rank,
-        text=verdict.text,
-    )
+    yield made(verdict.event, verdict.row, rank=verdict.rank, text=verdict.text)

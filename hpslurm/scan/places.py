@@ -36,6 +36,11 @@ TRAITS = (
 )  # fmt: skip
 
 
+def events(path: str, lines: Lines) -> Iterator[Event]:
+    for events_of in (identities, hosts, named, traits, channels):
+        yield from events_of(path, lines)
+
+
 def identities(path: str, lines: Lines) -> Iterator[Event]:
     """Which rank each process is, from NCCL's set-up lines: later lines carry only host and pid."""
     known: set[tuple[str, int | None]] = set()
@@ -94,9 +99,9 @@ def _pair(line: str) -> tuple[int | None, str]:
     if match := _DEVICE.search(line):
         return whole(match[1]), match[2]
     if match := _RANK_ON_HOST.search(line):
-        found = match.groupdict()
-        rank = found["rank"] or found["rank2"] or found["rank3"] or ""
-        return whole(rank), found["host"] or found["host2"] or found["host3"] or ""
+        groups = match.groupdict()
+        rank = groups["rank"] or groups["rank2"] or groups["rank3"] or ""
+        return whole(rank), groups["host"] or groups["host2"] or groups["host3"] or ""
     return None, ""
 
 
