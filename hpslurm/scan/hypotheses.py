@@ -69,7 +69,8 @@ def _weighed(case: Case, one: Hypothesis, others: Sequence[Hypothesis]) -> Hypot
         else:
             score -= numbers.unexplained * weight
             rival = max(rival, weight)
-        if model.explains(other.cause, one.cause) and earlier is not True and weight >= numbers.proven:
+        counts = weight >= numbers.proven or (other.decisive.role != ROOT and earlier is False)
+        if model.explains(other.cause, one.cause) and earlier is not True and counts:
             score -= numbers.consequence * weight * (1.0 if earlier is False else 0.5)
     return Hypothesis(one.cause, one.decisive, one.first, score, one.support, rival)
 
