@@ -77,7 +77,7 @@ def _chosen(case: Case) -> tuple[Hypothesis | None, list[Event], list[Event]]:
     roots = [*_not_survived(case, case.roots), *derive.roots(case)]
     roots = _drop_echoes(case, _drop_beaten(case, roots))
     symptoms = _not_survived(case, case.symptoms)
-    roots, symptoms = _not_outlived(case, roots, symptoms)
+    roots = _not_outlived(case, roots, symptoms)
     known = [event for event in symptoms if event.cause != UNDETERMINED]
     roots = _drop_weak(case, roots, known)
     ranked = hypotheses.ranked(case, roots)
@@ -117,26 +117,24 @@ def _not_survived(case: Case, events: list[Event]) -> list[Event]:
     ]  # fmt: skip
 
 
-def _not_outlived(case: Case, roots: list[Event], symptoms: list[Event]) -> tuple[list[Event], list[Event]]:
-    """Without what would have ended the work, where the work went on after all of it and nothing failed at the end."""
-    ending = [event for event in roots if _ends_work(event)]
-    troubles = [*ending, *(event for event in symptoms if event.cause != UNDETERMINED)]
+def _not_outlived(case: Case, roots: list[Event], symptoms: list[Event]) -> list[Event]:
+    """Without guesses about unknown lines, where nothing known speaks of an end and the work went on after them all.
+
+    A line that a row knows counts all the same: a job that crashed and was started again shows work after it, too.
+    """
+    if any(event.cause != UNDETERMINED for event in symptoms) or not all(map(_guessed, roots)):
+        return roots
     for life in case.life:
         begins = whole(life.fact("recent"))
-        if (
-            begins is not None
-            and troubles
-            and all(event.file == life.file and max(event.line, event.last_line) < begins for event in troubles)
+        if begins is not None and all(
+            event.file == life.file and max(event.line, event.last_line) < begins for event in roots
         ):
-            return [event for event in roots if event not in ending], [
-                event for event in symptoms if event.cause == UNDETERMINED
-            ]
-    return roots, symptoms
+            return []
+    return roots
 
 
-def _ends_work(event: Event) -> bool:
-    row = model.causes().get(event.cause)
-    return row is not None and row.priority == "P0" and not row.hardware and event.weight < STRONG
+def _guessed(event: Event) -> bool:
+    return event.pattern.startswith("trouble:")
 
 
 def _drop_beaten(case: Case, roots: list[Event]) -> list[Event]:
@@ -190,8 +188,8 @@ def _drop_echoes(case: Case, roots: list[Event]) -> list[Event]:
 
 def _drop_weak(case: Case, roots: list[Event], symptoms: list[Event]) -> list[Event]:
     """Without what the generic reader guesses where a line that is known speaks, or spoke first."""
-    weak = [event for event in roots if event.pattern.startswith("trouble:")]
-    known = [event for event in roots if not event.pattern.startswith("trouble:")]
+    weak = [event for event in roots if _guessed(event)]
+    known = [event for event in roots if not _guessed(event)]
     if known or not symptoms:
         return known or weak
     return [event for event in weak if any(case.before(event, symptom) is True for symptom in symptoms)]

@@ -108,10 +108,13 @@ def test_an_echo_counts_only_without_a_proven_root_beside_it():
     assert "app_error" == reason([echo]).cause
 
 
-@pytest.mark.parametrize("weight, cause", [(89, "healthy"), (90, "app_error")])
-def test_work_that_went_on_after_all_trouble_outlives_what_proves_less(weight: int, cause: str):
+def test_work_that_went_on_outlives_a_guess_and_nothing_that_is_known():
     worked = Event("life", NOISE, "job.out", 30, "step 9 loss 2.1", facts=(("recent", "28"),))
-    assert cause == reason([known("exception", 5, weight=weight), worked]).cause
+    guess = Event("trouble:storage", ROOT, "job.out", 5, "cannot mount /fsx", cause="storage", weight=36)
+    assert "healthy" == reason([guess, worked]).cause
+    assert "storage" == reason([guess]).cause
+    assert "storage" == reason([replace(guess, line=28, last_line=28), worked]).cause
+    assert "app_error" == reason([known("exception", 5), worked]).cause
 
 
 def test_nothing_at_all_is_undetermined_and_asks_for_all_ranks():
