@@ -23,6 +23,9 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+NO_POLICY = ("--policy", "/nonexistent")  # nor one that this machine may have
+
+
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("machine")
@@ -35,7 +38,8 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Without site-packages (-S), without the user's environment (-I)."""
     given = {"PATH": "/usr/bin:/bin", "SLURMD_NODENAME": "n1", **(env or {})}
-    return subprocess.run([python, "-I", "-S", archive, *words], env=given, capture_output=True, text=True, timeout=60)
+    command = [python, "-I", "-S", archive, *NO_POLICY, *words]
+    return subprocess.run(command, env=given, capture_output=True, text=True, timeout=60)
 
 
 def lines(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
@@ -63,7 +67,15 @@ def test_it_sees_what_the_installed_check_sees(archive: Path, tmp_path: Path, ca
     build(case, machine)
     env = {"PATH": "/usr/bin:/bin", "SLURMD_NODENAME": "n1", "NCCL_NET": "Socket"}
     installed = subprocess.run(
-        [sys.executable, "-c", "from hpslurm.cli.check import main; main()", "--json", "--root", str(machine)],
+        [
+            sys.executable,
+            "-c",
+            "from hpslurm.cli.check import main; main()",
+            "--json",
+            "--root",
+            str(machine),
+            *NO_POLICY,
+        ],
         env=env,
         capture_output=True,
         text=True,

@@ -39,10 +39,12 @@ def bundle(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     (tmp_path / "machine").mkdir()
     (tmp_path / "here/job.out").write_text(LOG)
 
+    own = ("--results", str(tmp_path / "none"), "--policy", str(tmp_path / "no-policy"))
+
     def run(*words: str, env: dict[str, str] | None = None, **how: Any) -> subprocess.CompletedProcess[str]:
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "AWS", "NCCL", "FI_"))}
         return subprocess.run(
-            [*PROGRAM, "--root", str(tmp_path / "machine"), "--results", str(tmp_path / "none"), *words],
+            [*PROGRAM, "--root", str(tmp_path / "machine"), *own, *words],
             cwd=tmp_path / "here", env={**kept, "COLUMNS": "200", **(env or {})}, capture_output=True, text=True,
             timeout=60, check=False,
             **how,

@@ -120,8 +120,8 @@ def test_reports_brought_by_the_printed_line_are_joined(make_lab):
     done = look(lab)
     (line,) = [one.strip() for one in done.stdout.splitlines() if "srun -w" in one]
     assert "srun -w 'n[1-2]' " in line
-    check = f'exec {sys.executable} -m hpslurm.cli.check --root "{lab.path("hosts")}/$SLURMD_NODENAME" "$@"\n'
-    lab.script("hpslurm-check", "#!/bin/sh\n" + check.replace("-m hpslurm.cli.check", CHECK))
+    words = f'--policy /nonexistent --root "{lab.path("hosts")}/$SLURMD_NODENAME" "$@"'
+    lab.script("hpslurm-check", f"#!/bin/sh\nexec {sys.executable} {CHECK} {words}\n")
     path = f"{lab.path('work')}:{lab.environment()['PATH']}"
     lab.run("sh", "-c", line, env={"PATH": path})  # exits 3: it found something
     joined = look(lab, "--json", "--reports", lab.path("work", "reports"))

@@ -20,7 +20,7 @@ def diagnose(source, *words, root, **env):
 
     with serve(source) as server:
         return subprocess.run(
-            [*PROGRAM, "--root", str(root), *words],
+            [*PROGRAM, "--root", str(root), "--policy", str(root / "no-policy"), *words],
             capture_output=True,
             text=True,
             timeout=60,

@@ -7,9 +7,9 @@ import math
 import pytest
 
 from hpslurm.core.values import replace
-from hpslurm.nccl_tests import baseline, judge, likelihood, search, steps
+from hpslurm.nccl_tests import baseline, halving, html_page, likelihood, runs, search, sizes, steps, view, weigh
 from hpslurm.nccl_tests.likelihood import Doubtful, Explanation, Noise
-from hpslurm.nccl_tests.search import Options
+from hpslurm.nccl_tests.runs import Options
 
 TCP, HALF, NVLS, HOST_MEMORY = "TCP", "a half on a pair", "NVLS", "host memory"
 
@@ -36,7 +36,7 @@ TCP, HALF, NVLS, HOST_MEMORY = "TCP", "a half on a pair", "NVLS", "host memory"
     ],
 )
 def test_what_a_share_of_the_bandwidth_usually_means(nodes: int, ratio: float, words: str) -> None:
-    said = judge.signature(ratio, nodes, "p5.48xlarge")
+    said = sizes.signature(ratio, nodes, "p5.48xlarge")
     assert words in said if words else not said, said
 
 
@@ -89,9 +89,9 @@ def test_who_gains_as_much_as_one_nat_is_looked_at_again(gain: float, suspect: b
 
 def test_what_quick_and_full_mean() -> None:
     quick = {"sweeps": 1, "at_times": False, "retest_rounds": 8, "rails": 0, "rail_passes": 1}
-    assert {**quick, "alone": True, "scale": True, "seed": 0} == search.QUICK.__dict__
+    assert {**quick, "alone": True, "scale": True, "seed": 0} == runs.QUICK.__dict__
     full = {"sweeps": 12, "at_times": True, "retest_rounds": 24, "rail_passes": 10}
-    assert replace(search.QUICK, **full) == search.FULL
+    assert replace(runs.QUICK, **full) == runs.FULL
 
 
 ONLY = Options(retest_rounds=0, alone=False, scale=False)
@@ -126,24 +126,22 @@ def test_eight_accused_and_three_good_nodes_are_looked_into() -> None:
     ("value", "weight"), [(98.0, 0.0), (95.0, 0.0), (94.9, 0.75), (90.0, 0.75), (89.9, 1.0), (87.0, 1.0), (86.9, 1.5)]
 )
 def test_how_much_a_comparison_says(value: float, weight: float) -> None:
-    assert weight == search._weight(value, [95.0, 90.0, 87.0])
+    assert weight == halving._weight(value, [95.0, 90.0, 87.0])
 
 
 def test_scatter_is_kept_between_two_and_five_percent() -> None:
-    assert Noise(0.0, 0.05) == search._noise([])
-    alike = search._noise([100.0] * 100)
+    assert Noise(0.0, 0.05) == weigh._noise([])
+    alike = weigh._noise([100.0] * 100)
     assert (pytest.approx(0.025), pytest.approx(100 / (1 - 0.319 * 0.025))) == (alike.sigma, alike.normal)
-    assert pytest.approx(0.02) == search._noise([100.0] * 1000).sigma
-    assert pytest.approx(0.05) == search._noise([100.0, 50.0, 40.0, 30.0]).sigma
+    assert pytest.approx(0.02) == weigh._noise([100.0] * 1000).sigma
+    assert pytest.approx(0.05) == weigh._noise([100.0, 50.0, 40.0, 30.0]).sigma
 
 
 def test_scatter_follows_from_the_way_between_the_fastest_tenth_and_the_middle() -> None:
-    rates = [100 - 2.0 * place / 1000 for place in range(1000)]  # the tenth at 99.8, the middle at 99.002
-    wanted = ((99.8 - 99.002) / 0.549 / rates[249] * 1000 + 0.05 * 100) / 1100
-    assert pytest.approx(max(wanted, 0.02), rel=1e-3) == search._noise(rates).sigma
-    wide = [100 - 10.0 * place / 1000 for place in range(1000)]
-    wanted = ((99 - wide[499]) / 0.549 / 97.505 * 1000 + 0.05 * 100) / 1100
-    assert pytest.approx(min(wanted, 0.05), rel=1e-3) == search._noise(wide).sigma
+    rates = [100 - 3.0 * place / 1000 for place in range(1000)]  # a tenth is above 99.7, the middle at 98.503
+    scatter = ((99.7 - 98.503) / 0.549 / 99.2515 * 1000 + 0.05 * 100) / 1100
+    noise = weigh._noise(rates)
+    assert (pytest.approx(scatter), pytest.approx(99.2515 / (1 - 0.319 * scatter))) == (noise.sigma, noise.normal)
 
 
 def test_the_newest_fifty_runs_count() -> None:
@@ -160,3 +158,33 @@ def test_sizes_iterations_and_time_limits_of_the_presets() -> None:
     wanted = {"quick": (gib, 8 * gib, 2, 20, 180), "full": (1 << 20, 16 * gib, 2, 50, 900)}
     assert wanted == {name: tuple(preset.__dict__.values()) for name, preset in steps.PRESETS.items()}
     assert (4 * gib, 4 * gib, 2, 20, 120) == tuple(steps.SEARCH.__dict__.values())
+
+
+@pytest.mark.parametrize(("sigma", "lines"), [(0.02, (0.95, 0.9, 0.87)), (0.05, (0.91, 0.83, 0.78))])
+def test_comparisons_have_a_weak_a_strong_and_a_sure_line(sigma: float, lines: tuple[float, ...]) -> None:
+    state = runs.State(("a", "b"))
+    weighed = weigh.Weighed(runs.observe(state, [runs.Result(runs.Run(runs.PAIR, ("a", "b")), 100.0)]))
+    weighed.noise = Noise(100.0, sigma)
+    assert pytest.approx(lines) == weighed.shares
+
+
+@pytest.mark.parametrize(("count", "wanted"), [(3, False), (4, True)])
+def test_from_four_nodes_on_all_run_together(count: int, wanted: bool) -> None:
+    state = runs.State(tuple(f"n{number}" for number in range(count)))
+    kinds = set()
+    while planned := search.next_round(state):
+        kinds |= {run.kind for run in planned}
+        state = runs.observe(state, [runs.Result(run, 100.0) for run in planned])
+    assert wanted == (runs.GROUP in kinds)
+
+
+@pytest.mark.parametrize(("room", "length"), [(60, 30), (31, 30), (30, 29), (9, 8), (8, 0)])
+def test_a_bar_has_thirty_characters_and_below_eight_there_is_none(room: int, length: int) -> None:
+    assert length == len(view.bar(100.0, None, 100.0, room))
+
+
+@pytest.mark.parametrize(
+    ("step", "rounded"), [(0.05, 0.1), (0.3, 0.5), (0.7, 1.0), (1.0, 1), (1.2, 2), (3, 5), (9, 10), (10, 10), (21, 50)]
+)
+def test_marks_of_an_axis_are_one_two_or_five_times_a_power_of_ten(step: float, rounded: float) -> None:
+    assert pytest.approx(rounded) == html_page._round_step(step)
