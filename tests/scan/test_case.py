@@ -25,10 +25,15 @@ def test_within_one_file_the_clock_counts_exactly_and_else_the_line():
     assert case.before(known("exception", 4), known("nccl-wrapped", 4)) is None
 
 
+def test_of_one_moment_in_one_file_the_line_tells():
+    assert case_of().before(known("exception", 1, time=100.0), known("nccl-wrapped", 9, time=100.0)) is True
+
+
 def test_a_line_counted_from_the_end_comes_after_one_counted_from_the_beginning():
     case = case_of()
     assert case.before(known("exception", 900), known("nccl-wrapped", -1)) is True
     assert case.before(known("exception", -1), known("nccl-wrapped", 0)) is False
+    assert case.before(known("exception", 0), known("nccl-wrapped", -1)) is True
     assert case.before(known("exception", -9), known("nccl-wrapped", -1)) is True
 
 

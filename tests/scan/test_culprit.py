@@ -46,11 +46,29 @@ def test_a_line_that_names_a_rank_accuses_that_one_and_not_who_printed_it():
     assert 6 == rank_of(event)
 
 
-def test_ranks_that_accuse_each_other_accuse_the_one_in_most_lines():
-    lines = [
-        known("desync-detected", rank, rank=rank, facts=(("named_rank", "2"),)) for rank in (0, 1, 3)
-    ]  # fmt: skip
+def test_ranks_that_accuse_each_other_accuse_the_one_in_most_of_three_lines():
+    lines = [known("desync-detected", 1 + line, rank=rank, facts=(("named_rank", named),))
+             for line, (rank, named) in enumerate([(5, "2"), (2, "1"), (3, "2")])]  # fmt: skip
     assert 2 == rank_of(*lines)
+    assert 1 == rank_of(*reversed(lines[1:])), "of two, the first line counts"
+
+
+def test_hosts_of_a_common_error_are_named_where_it_is_one():
+    def host_of(*hosts: str) -> str | None:
+        events = [known("cuda-oom", 10 + rank, rank=rank, host=host, text="x") for rank, host in enumerate(hosts)]
+        case = case_of(world(2), *events)
+        culprit = culprit_of(case, case.roots[0], case.roots)
+        return culprit.host if culprit else None
+
+    assert ["n1", None] == [host_of("n1", "n1"), host_of("n1", "n2")]
+
+
+def test_the_rank_is_that_of_other_lines_of_the_cause_where_they_name_one():
+    chosen = known("disk-full", 5)
+    assert [3, None] == [
+        rank_of(chosen, *(known("hung-task", 9 + rank, rank=rank, weight=20) for rank in ranks))
+        for ranks in ((3,), (3, 4))
+    ]
 
 
 def test_a_node_is_named_by_most_other_lines_where_the_decisive_one_does_not():

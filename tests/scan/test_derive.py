@@ -30,6 +30,7 @@ def test_ranks_that_wait_in_different_operations_or_shapes_are_out_of_step():
     assert ["desync-watchdog"] == found(watchdog(0), watchdog(1), watchdog(2, size="5"))
     assert [] == found(watchdog(0), watchdog(1), watchdog(2))
     assert [] == found(watchdog(0)), "one rank alone"
+    assert ["desync-watchdog"] == found(watchdog(0), watchdog(1, op="BROADCAST")), "two are enough"
 
 
 def test_the_few_are_the_odd_ones():

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hpslurm.scan import flight
 from hpslurm.scan.collect import Collector, scan
 from hpslurm.scan.reason import reason
 
@@ -72,6 +73,24 @@ def test_a_rank_without_a_dump_is_asked_for(tmp_path: Path):
 def test_dumps_of_a_run_that_completed_accuse_nobody(tmp_path: Path):
     diagnosis = diagnose(tmp_path, {rank: dump([entry(40, "completed")]) for rank in range(4)}, "pickle")
     assert "healthy" == diagnosis.cause
+
+
+@pytest.mark.parametrize("waits, cause", [((1,), "collective_desync"), ((1, 2), None)])
+def test_the_few_that_still_wait_in_what_the_others_completed_are_out_of_step(tmp_path: Path, waits: Any, cause: Any):
+    dumps = {rank: waiting(41) if rank in waits else dump([entry(41, "completed")]) for rank in range(4)}
+    diagnosis = diagnose(tmp_path, dumps, "json")
+    assert cause == (diagnosis.cause if diagnosis.decisive else None)
+
+
+@pytest.mark.parametrize("seq, fits", [(0, True), ((1 << 63) - 1, True), (1 << 63, False), (-1, False)])
+def test_a_number_that_no_collective_can_have_is_none(seq: int, fits: bool):
+    events = list(flight.events({**waiting(41), "rank": 0, "entries": [entry(seq, "started")]}, "dump"))
+    assert [str(seq)] * fits == [event.fact("at") for event in events if event.fact("at")]
+
+
+def test_of_a_group_so_many_members_count():
+    events = list(flight.events({**dump([entry(1, "started")], 65_537), "rank": 0}, "dump"))
+    assert 65_536 == len(events[-1].fact("members").split(","))
 
 
 class _Runs:

@@ -71,6 +71,16 @@ def test_among_lines_that_prove_about_as_much_the_earliest_decides(weight: int, 
     assert decisive == hypotheses.ranked(case_of(), [early, late])[0].decisive.line
 
 
+@pytest.mark.parametrize("weight, first", [(31, 3), (30, 9)])
+def test_a_cause_began_with_its_first_line_that_proves_half_as_much(weight: int, first: int):
+    early, late = known("fatal-word", 3, weight=weight), known("segfault", 9, weight=62)
+    assert first == hypotheses.ranked(case_of(), [early, late])[0].first.line
+
+
+def test_a_hypothesis_that_nothing_else_rivals_has_no_rival():
+    assert 0.0 == hypotheses.ranked(case_of(), [CRASH])[0].rival
+
+
 def errors(texts: list[str]) -> list[Event]:
     return [known("exception", 5 + rank, rank=rank, text=f"[rank{rank}]: {text}") for rank, text in enumerate(texts)]
 

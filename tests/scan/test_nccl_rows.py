@@ -72,6 +72,10 @@ def test_the_floor_of_a_gpu_on_one_node_and_on_several(gpu: str, one: float, sev
     assert [["tests-slow"], []] == [patterns(*two, row(GIB, several + step)) for step in (-0.1, 0.0)]
 
 
+def test_a_run_without_any_bandwidth_is_not_slow():
+    assert [] == patterns(row(GIB, 0.0))
+
+
 def test_a_machine_that_others_measured_must_reach_half_of_that():
     rows = toml.whole("bandwidth")["row"]
     figures = [max(one["busbw"].values()) for one in rows if one["type"] == "p5.48xlarge" and one["nodes"] > 1]
