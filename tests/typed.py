@@ -63,14 +63,15 @@ PUT_IN = {
     "SWITCH": "/run/hpslurm.off",
     "_ids(held)": "JOBID",
     "_ids(waiting, ',')": "JOBID",
-    "_quoted(facts.output.source)": "run.txt",
-    "_quoted(output.source)": "run.txt",
     "_region(cluster)": " --region us-west-2",
     "_region(facts.cluster)": " --region us-west-2",
     "bad[0][0]": "/var/lib/hpslurm",
     "facts.first": "OTHER-NODE",
     "facts.path": "OFI-PLUGIN",
-    "shlex.quote(nodeset.fold(one.nodes))": "n3",
+    "shlex.quote(facts.output.source)": "run.txt",
+    "shlex.quote(history.uuid)": "UUID",
+    "shlex.quote(nodeset.fold(named.nodes))": "n3",
+    "shlex.quote(output.source)": "run.txt",
     "shlex.quote(nodeset.fold(nodes))": "n[2-3]",
     "group": "sg-0123456789abcdef0",
     "ids": "sg-0123456789abcdef0",
@@ -92,7 +93,6 @@ PUT_IN = {
     "shlex.quote(newest.stream)": "LifecycleConfig/worker-group-1/i-0123456789abcdef0",
     "shlex.quote(permission)": """'[{"IpProtocol":"-1","UserIdGroupPairs":[{"GroupId":"sg-0123456789abcdef0"}]}]'""",
     "shlex.quote(sys.executable)": "/opt/hpslurm/bin/python",
-    "shlex.quote(uuid)": "UUID",
     "verb": "reboot",
     "way": "ingress",
 }
@@ -100,7 +100,7 @@ PUT_IN = {
 PASSED_ON = {
     "command",
     "clean(str(row.get('command') or ''), 2000)",
-    "row['command'].replace('{node}', where)",
+    "advised['command'].replace('{node}', where)",
     "s.command.replace('{nodes}', where)",
 }
 

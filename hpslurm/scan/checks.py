@@ -488,6 +488,12 @@ def rank_of_neighbours(context: Context) -> int | None:
     return ranks.pop() if len(lines) >= MOST_FEW and len(ranks) == 1 else None
 
 
+@check("remalloc")
+def _rem_allocator(hit: Hit, match: re.Match[str], look: Look) -> bool:
+    """NCCL's remote allocator may read a random size from a connection that was not meant for it."""
+    return not any("[Rem Allocator]" in line for line in look.before(3))
+
+
 @check("namedtask")
 def _named_task(hit: Hit, match: re.Match[str], context: Context) -> bool:
     hit.facts["named_rank"] = match["task"] or match["task2"]

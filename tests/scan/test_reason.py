@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpslurm.core.finding import NOISE, P0, P1, P2, SYMPTOM, Event, Rule
+from hpslurm.core.finding import NOISE, P0, P1, P2, ROOT, SYMPTOM, Event, Rule
 from hpslurm.core.values import replace
 from hpslurm.scan.reason import reason
 from tests.scan.cases import known
