@@ -167,6 +167,8 @@ def _lookback(hit: Hit, match: re.Match[str], context: Context) -> bool:
 
 @check("cudafail")
 def _cuda_failure(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    if not _rem_allocator(hit, match, context):
+        return False
     text = match.groupdict().get("text")
     if text is None:  # the framework repeats that NCCL met a CUDA error; the error itself stands elsewhere
         hit.turn("cuda-failure-elsewhere")
@@ -489,9 +491,9 @@ def rank_of_neighbours(context: Context) -> int | None:
 
 
 @check("remalloc")
-def _rem_allocator(hit: Hit, match: re.Match[str], look: Look) -> bool:
+def _rem_allocator(hit: Hit, match: re.Match[str], context: Context) -> bool:
     """NCCL's remote allocator may read a random size from a connection that was not meant for it."""
-    return not any("[Rem Allocator]" in line for line in look.before(3))
+    return not any("[Rem Allocator]" in line for line in context.before(3))
 
 
 @check("namedtask")

@@ -20,7 +20,7 @@ CASES = {case["id"]: (folder, case) for folder in FOLDERS for case in cases(fold
 
 WRONG_CAUSE = {
     "c608": "MVAPICH names locked memory only inside an error stack of one line that ends with an abort",
-    "d701": "NCCL's remote allocator read a size from a connection that was not meant for it; training goes on after it",
+    "d701": "a connection that was not meant for NCCL closes; the training goes on after it",
     "e709": "Open MPI's warning about an unusual libfabric call; the program's own last lines show that it went on",
     "e714": "Omni-Path has no free context for a 25th process: no cause here has a name for that",
     "g905": "Chef's fatal lines come before the mount that failed",
