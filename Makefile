@@ -2,6 +2,7 @@
 # make test      lint and all tests; without root those that start no Slurm daemon
 # make lint      ruff, mypy, deptry and codespell
 # make coverage  which lines the tests without daemons run
+# make mutants   changes a sample of constants, one at a time, and says which no test notices (MUTANTS="hpslurm/node")
 # make bench     figures that take long or need a quiet machine
 # make dist      sdist and wheel, tried from the sdist (docs/release.md)
 # make pyz       hpslurm-check.pyz: the check in one file, for containers
@@ -17,7 +18,7 @@ BIN = .venv/bin
 WORKERS ?= 2
 export TMPDIR := /tmp/hpslurm-$(shell id -u)
 
-.PHONY: demo test lint coverage dist bench pyz man venv clean
+.PHONY: demo test lint mutants coverage dist bench pyz man venv clean
 
 demo:
 	@$(PYTHON) tests/lab/prepare.py --daemons
@@ -42,6 +43,9 @@ dist: venv
 	@rm -rf dist && $(BIN)/python -m build --no-isolation
 	@rm -rf build/sdist && mkdir -p build/sdist && tar -xzf dist/hpslurm-*.tar.gz -C build/sdist --strip-components=1
 	@$(MAKE) -C build/sdist test PYTEST_ARGS="$(or $(PYTEST_ARGS),tests/test_wheel.py tests/test_docs.py tests/test_hosts.py)"
+
+mutants: venv
+	@$(BIN)/python tests/mutants.py --sample 40 $(MUTANTS)
 
 bench: venv
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done

@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from hpslurm.core.values import replace
-from hpslurm.nccl_tests.search import FULL, QUICK
+from hpslurm.nccl_tests.runs import FULL, QUICK
 from tests.fake import cluster as model
 
 SIZES = (16, 128, 1024)

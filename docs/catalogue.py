@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from hpslurm.core import references
 from hpslurm.core.finding import Rule
 from hpslurm.core.rules import modules, rules
-from hpslurm.scan.advice import causes
+from hpslurm.scan.model import causes
 from hpslurm.scan.patterns import table
 
 PARTS = {
@@ -90,7 +90,7 @@ def _causes() -> list[str]:
     patterns = table().patterns
     for cause, row in causes().items():
         count = sum(one.cause == cause for one in patterns)
-        section = link(f"debugging-guide.md § {row['section']}")
+        section = link(f"debugging-guide.md § {row.section}")
         out.append(f"| `{cause}` | {section} | {count} |")
     return out
 

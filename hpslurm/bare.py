@@ -67,7 +67,7 @@ def main(words: list[str], env: dict[str, str] | None = None) -> int:
     node = hooks.node_name(env)
     host = Host(given["root"], env=env, seconds=SECONDS)
     rules = hooks.site_policy(given["policy"], node, host)
-    results = list(hooks.look("step", host, rules))
+    results = list(hooks.run_probes("step", host, rules))
     host.end_all()
     if given["json"]:
         for line in records.lines(rules, env, "check", results):

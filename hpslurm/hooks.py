@@ -80,10 +80,10 @@ def strange_probes(policy: Policy) -> list[str]:
     known = {name.rpartition(".")[2] for name in STEP}
     troubles = []
     for key in ("probes_off", "probes_on"):
-        for one in getattr(policy, key):
-            hook, _, name = one.rpartition(".")
+        for written in getattr(policy, key):
+            hook, _, name = written.rpartition(".")
             if name not in known or (hook and hook not in LOOKS):
-                troubles.append(f"policy: {key} names {clean(one, 60)!r}, which is no probe: ignored")
+                troubles.append(f"policy: {key} names {clean(written, 60)!r}, which is no probe: ignored")
     return troubles
 
 
@@ -99,7 +99,7 @@ def chosen(hook: str, policy: Policy) -> tuple[list[str], list[str]]:
     return [name for name in names if name not in off], off
 
 
-def look(hook: str, host: Host, policy: Policy) -> Iterator[Result]:
+def run_probes(hook: str, host: Host, policy: Policy) -> Iterator[Result]:
     """Results of the probes of prolog, epilog, health or step; slow doors are started first and collected last."""
     loaded = []
     names, off = chosen(hook, policy)
@@ -183,7 +183,7 @@ def hook(name: str, words: list[str], env: Mapping[str, str]) -> str:
 def _all_results(
     name: str, host: Host, policy: Policy, so_far: list[Result], results: str, run: Mapping[str, object]
 ) -> Iterator[Result]:
-    yield from look(name, host, policy)
+    yield from run_probes(name, host, policy)
     if name == "epilog":
         yield from grown(policy, so_far, results, run)
 
@@ -304,11 +304,11 @@ def _gated(name: str, results: list[Result], policy: Policy, results_folder: str
     for wanted in policy.gate:
         if not _may_be_gated(wanted):
             say(f"gate names {clean(wanted, 60)!r}, which is no rule of this node's hardware: it never gates")
-    named = [one for one in probe.unmuted(results) if one.rule.id in policy.gate]
-    for one in named:
-        if not one.rule.gateable:
-            say(f"{one.rule.id} is named in gate, but is no hardware of this node: not gated")
-    gated = [one for one in named if one.rule.gateable]
+    named = [finding for finding in probe.unmuted(results) if finding.rule.id in policy.gate]
+    for finding in named:
+        if not finding.rule.gateable:
+            say(f"{finding.rule.id} is named in gate, but is no hardware of this node: not gated")
+    gated = [finding for finding in named if finding.rule.gateable]
     if gated and policy.results_shared and policy.gate_per_hour:
         answer = records.in_child(
             lambda: 0 if _may_gate(policy, node) else 1, COPY / 2, f"{results_folder}/locks", "gate"
@@ -317,10 +317,10 @@ def _gated(name: str, results: list[Result], policy: Policy, results_folder: str
             why = (
                 f"{policy.gate_per_hour} nodes were gated within the hour" if answer == 1 else f"cap unknown: {answer}"
             )
-            say(f"{', '.join(one.rule.id for one in gated)} found, not gated: {why}")
+            say(f"{', '.join(finding.rule.id for finding in gated)} found, not gated: {why}")
             return []
-    for one in gated:
-        say(f"gate: {one.rule.id}: {one.detail}")
+    for finding in gated:
+        say(f"gate: {finding.rule.id}: {finding.detail}")
     return gated
 
 

@@ -27,7 +27,6 @@ HOOKS = tuple(hooks.HOOKS)
 RUNNING = 60.0  # seconds; an unfinished file that is younger may be of a hook that still runs (Slurm kills after 60)
 MOST = 200  # series of one kind that a single record may make; there are fewer rules than that on a node
 _PART = re.compile(rf"(.+)\.({'|'.join(HOOKS)})\.jsonl\.part")
-_TROUBLE = re.compile(r".*/([^/]+)\.([a-z]+)\.jsonl(?:\.part)?: .*")
 
 # name -> what it says, and its labels; all are gauges. The names are public.
 FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -79,7 +78,7 @@ class Seen:
 # reading
 
 
-def look(results: str, shared: bool, now: float) -> tuple[Seen, list[str]]:
+def read_results(results: str, shared: bool, now: float) -> tuple[Seen, list[str]]:
     """What is there, and what is wrong with it, in words. Raises OSError for a folder that cannot be believed or read.
 
     A shared folder that is not there may be one that is not mounted. A node's own is made by its first hook.
@@ -93,11 +92,12 @@ def look(results: str, shared: bool, now: float) -> tuple[Seen, list[str]]:
             if shared and folder == results:
                 raise
             return Seen(cut_off=None if shared else {}), [f"{folder} does not exist: no hook has left a record there"]
-    found, troubles = records.read_folder(nodes)
-    refused = [(match[1], match[2]) for one in troubles if (match := _TROUBLE.fullmatch(one)) and match[2] in HOOKS]
-    kept = [one for one in found if one.hook in HOOKS]
-    for one in kept:
-        troubles += _strange(nodes, one)
+    found, unreadable = records.read_folder(nodes)
+    refused = [(refusal.node, refusal.hook) for refusal in unreadable if refusal.hook in HOOKS]
+    troubles = [str(refusal) for refusal in unreadable]
+    kept = [record for record in found if record.hook in HOOKS]
+    for record in kept:
+        troubles += _strange(nodes, record)
     return Seen(tuple(kept), tuple(refused), None if shared else _left_over(results, now, troubles)), troubles
 
 
@@ -160,8 +160,8 @@ def families(seen: Seen, policy: Policy, boot: str, expected: str) -> list[Famil
             where = (clean(node, 80), hook)
             record = kept.get(hook)
             state = _state(record, (node, hook) in seen.unreadable, boot if node == policy.node else "")
-            for one in STATES:
-                put("record", one == state, *where, one)
+            for possible in STATES:
+                put("record", possible == state, *where, possible)
             if seen.cut_off is not None:
                 times = seen.cut_off.get((node, hook), ())
                 put("cut_off_records", len(times), *where)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from hpslurm.core.policy import Policy
 from hpslurm.sources.host import Host
@@ -21,6 +22,11 @@ __all__ = [
     "pytest_terminal_summary",
     "write",
 ]
+
+
+# A busy machine takes its time: how long an example takes is no test of ours.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 
 @pytest.fixture

@@ -187,7 +187,7 @@ def test_an_unfinished_record_counts_when_its_hook_can_run_no_more(tmp_path: Pat
     leave(tmp_path, "prolog", job="7")
     part = leave(tmp_path, "prolog", job="8", lines=2)
     os.utime(part, (NOW - age, NOW - age))
-    looked, troubles = metrics.look(str(tmp_path), False, NOW)
+    looked, troubles = metrics.read_results(str(tmp_path), False, NOW)
     assert [] == troubles
     made = {one.name: one.values for one in metrics.families(looked, HERE, "", "n1")}
     assert seen == made["hpslurm_cut_off_records"]["n1", "prolog"]
@@ -197,7 +197,7 @@ def test_an_unfinished_record_counts_when_its_hook_can_run_no_more(tmp_path: Pat
 
 def test_in_the_shared_folder_nobody_can_tell_what_was_cut_off(tmp_path: Path) -> None:
     leave(tmp_path)
-    looked, _ = metrics.look(str(tmp_path), True, NOW)
+    looked, _ = metrics.read_results(str(tmp_path), True, NOW)
     assert [] == [one.name for one in metrics.families(looked, HERE, "", "") if "cut_off_" in one.name]
 
 
@@ -206,7 +206,7 @@ def test_a_broken_line_is_named_and_the_rest_is_shown(tmp_path: Path) -> None:
     lines = path.read_text().splitlines()
     path.write_text("\n".join([lines[0], "{nonsense", *lines[1:]]))
     leave(tmp_path, "prolog")
-    looked, (trouble,) = metrics.look(str(tmp_path), False, NOW)
+    looked, (trouble,) = metrics.read_results(str(tmp_path), False, NOW)
     assert f"{path} line 2: no line of a record, passed over" == trouble
     ask = numbers(*looked.records, policy=Policy(node="controller"))
     assert ([CUT_OFF], [COMPLETE]) == (states(ask, hook="health"), states(ask, hook="prolog"))
@@ -216,7 +216,7 @@ def test_a_broken_line_is_named_and_the_rest_is_shown(tmp_path: Path) -> None:
 def test_of_many_broken_lines_the_first_three_are_named(tmp_path: Path) -> None:
     path = leave(tmp_path)
     path.write_text("x\n" * 5 + path.read_text())
-    _, troubles = metrics.look(str(tmp_path), False, NOW)
+    _, troubles = metrics.read_results(str(tmp_path), False, NOW)
     assert 4 == len(troubles)
     assert f"{path}: 2 more such lines" == troubles[-1]
 
@@ -224,7 +224,7 @@ def test_of_many_broken_lines_the_first_three_are_named(tmp_path: Path) -> None:
 def test_lines_that_nest_without_end_are_broken_lines(tmp_path: Path) -> None:
     path = leave(tmp_path)
     path.write_text("[" * 200_000 + "\n" + path.read_text())
-    _, (trouble,) = metrics.look(str(tmp_path), False, NOW)
+    _, (trouble,) = metrics.read_results(str(tmp_path), False, NOW)
     assert "line 1: no line of a record" in trouble
 
 
@@ -232,7 +232,7 @@ def test_lines_that_nest_without_end_are_broken_lines(tmp_path: Path) -> None:
 def test_a_record_of_another_user_is_refused_and_the_others_are_shown(tmp_path: Path) -> None:
     os.chown(leave(tmp_path), 4242, 4242)
     leave(tmp_path, "prolog")
-    looked, (trouble,) = metrics.look(str(tmp_path), False, NOW)
+    looked, (trouble,) = metrics.read_results(str(tmp_path), False, NOW)
     assert "n1.health.jsonl: refused: not a regular file that only root may write" in trouble
     assert ((("n1", "health"),), ["prolog"]) == (looked.unreadable, [one.hook for one in looked.records])
 
@@ -242,23 +242,23 @@ def test_a_folder_in_which_others_may_write_is_refused(tmp_path: Path, below: st
     leave(tmp_path)
     os.chmod(tmp_path / below, 0o777)
     with pytest.raises(PermissionError, match="others may write"):
-        metrics.look(str(tmp_path), False, NOW)
+        metrics.read_results(str(tmp_path), False, NOW)
 
 
 def test_a_folder_that_no_hook_has_made_yet_is_no_record(tmp_path: Path) -> None:
-    looked, (trouble,) = metrics.look(f"{tmp_path}/none", False, NOW)
+    looked, (trouble,) = metrics.read_results(f"{tmp_path}/none", False, NOW)
     assert Seen(cut_off={}) == looked
     assert f"{tmp_path}/none does not exist: no hook has left a record there" == trouble
 
 
 def test_a_shared_folder_that_is_not_there_may_not_be_mounted(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        metrics.look(f"{tmp_path}/none", True, NOW)
+        metrics.read_results(f"{tmp_path}/none", True, NOW)
 
 
 def test_the_line_that_was_written_last_is_no_broken_one(tmp_path: Path) -> None:
     path = leave(tmp_path, lines=2)
     os.utime(path, (NOW, NOW))
-    looked, (trouble,) = metrics.look(str(tmp_path), False, NOW)
+    looked, (trouble,) = metrics.read_results(str(tmp_path), False, NOW)
     assert trouble.endswith("cut off, it has no last line")
     assert [json.loads(path.read_text().splitlines()[0])["hook"]] == [looked.records[0].run["hook"]]

@@ -22,11 +22,11 @@ import hpslurm
 from hpslurm import hooks
 from hpslurm.cli import COMMANDS
 from hpslurm.core import references
-from hpslurm.core.finding import STEPS
+from hpslurm.core.finding import HARMS
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import PASS, SKIP, UNKNOWN, Result, run_all
 from hpslurm.core.rules import rules
-from hpslurm.scan import advice
+from hpslurm.scan import model
 from hpslurm.sources import host as door
 from hpslurm.sources.aws import OPERATIONS
 from hpslurm.sources.host import Host
@@ -264,7 +264,7 @@ class TestExplained:
         assert {} == lost
 
     def test_every_id_that_a_section_names_exists(self) -> None:
-        known = set(rules()) | set(advice.causes())
+        known = set(rules()) | set(model.causes())
         named = {one for section in references.sections() for one in section.findings}
         families = {one for one in named if one.endswith("*")}
         assert set() == {one for one in named - families if one not in known and not known_row(one)}
@@ -272,10 +272,10 @@ class TestExplained:
 
     def test_ids_have_a_hyphen_and_causes_have_none(self) -> None:
         assert [] == [one for one in rules() if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9.]+)+", one)]
-        assert [] == [one for one in advice.causes() if "-" in one]
+        assert [] == [one for one in model.causes() if "-" in one]
 
     def test_a_cause_that_a_rule_points_to_is_one_that_is_explained(self) -> None:
-        assert {} == {one.id: one.cause for one in rules().values() if one.cause and one.cause not in advice.causes()}
+        assert {} == {one.id: one.cause for one in rules().values() if one.cause and one.cause not in model.causes()}
 
     @pytest.mark.parametrize("case", [case for case in CASES if case != "p5-healthy"])
     def test_every_finding_shows_what_was_seen_and_what_to_do(self, case: str, tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ class TestExplained:
                 assert "\n" not in found.detail
                 assert found.evidence, f"{found.rule.id} shows no evidence"
                 assert all(one.source and one.text for one in found.evidence), found.rule.id
-                assert all(one.step in STEPS for one in found.suggestions), found.rule.id
+                assert all(one.harm in HARMS for one in found.suggestions), found.rule.id
                 assert found.suggestions or found.rule.priority == "P2", f"{found.rule.id} says not what to do"
 
 

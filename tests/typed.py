@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hpslurm.cluster.gather import COLLECT
+from hpslurm.cluster.node_records import COLLECT
 from hpslurm.core import suggest, toml
 from hpslurm.core.values import dataclass
 
@@ -50,7 +50,7 @@ SHOWN = {
 }
 # What the code puts into a suggested command, and a value of its kind.
 PUT_IN = {
-    "COLLECT.format(shlex.quote(fold_nodes(up[at:at + MOST_AT_ONCE])))": COLLECT.format("n3"),
+    "COLLECT.format(shlex.quote(nodeset.fold(up[at:at + MOST_AT_ONCE])))": COLLECT.format("n3"),
     "_action(ACTION_REBOOT)": suggest.reboot("").command,
     "_action(ACTION_REPLACE)": suggest.replace("").command,
     "_cluster(members)": "aws sagemaker describe-cluster --cluster-name demo",
@@ -70,8 +70,8 @@ PUT_IN = {
     "bad[0][0]": "/var/lib/hpslurm",
     "facts.first": "OTHER-NODE",
     "facts.path": "OFI-PLUGIN",
-    "shlex.quote(fold_nodes(one.nodes))": "n3",
-    "shlex.quote(fold_nodes(nodes))": "n[2-3]",
+    "shlex.quote(nodeset.fold(one.nodes))": "n3",
+    "shlex.quote(nodeset.fold(nodes))": "n[2-3]",
     "group": "sg-0123456789abcdef0",
     "ids": "sg-0123456789abcdef0",
     "interface.address": "10.1.2.3",

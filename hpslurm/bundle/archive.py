@@ -77,25 +77,27 @@ def fitted(parts: Sequence[Part], limit: int) -> tuple[list[Part], list[tuple[st
     """The parts that fit, and what had to be left out altogether."""
     kept, missing = list(parts), []
     for kind in CUT:
-        too_much = sum(len(one.data) for one in kept) - limit
+        too_much = sum(len(part.data) for part in kept) - limit
         if too_much <= 0:
             break
-        these = [one for one in kept if one.kind == kind]
-        room = max(0, sum(len(one.data) for one in these) - too_much)
+        these = [part for part in kept if part.kind == kind]
+        room = max(0, sum(len(part.data) for part in these) - too_much)
         if kind == LOGS:
-            given = dict(zip((one.name for one in these), shares([len(one.data) for one in these], room), strict=True))
+            given = dict(
+                zip((part.name for part in these), shares([len(part.data) for part in these], room), strict=True)
+            )
         else:  # a list that is cut in the middle is no list: small ones first, whole
             given, left = {}, room
-            for one in sorted(these, key=lambda part: (len(part.data), part.name)):
-                given[one.name] = len(one.data) if len(one.data) <= left else 0
-                left -= given[one.name]
-        cut = [_cut(one, given[one.name]) if one.name in given else one for one in kept]
+            for part in sorted(these, key=lambda part: (len(part.data), part.name)):
+                given[part.name] = len(part.data) if len(part.data) <= left else 0
+                left -= given[part.name]
+        cut = [_cut(part, given[part.name]) if part.name in given else part for part in kept]
         missing += [
             (old.name, f"{len(old.data)} bytes do not fit into {limit}; pass a larger --max-size")
             for old, new in zip(kept, cut, strict=True)
             if new is None
         ]
-        kept = [one for one in cut if one is not None]
+        kept = [part for part in cut if part is not None]
     return kept, missing
 
 
@@ -111,29 +113,29 @@ def _cut(part: Part, most: int) -> Part | None:
 def masked(parts: Iterable[Part]) -> dict[str, int]:
     """How much each rule hid in all of them."""
     total: Counter[str] = Counter()
-    for one in parts:
-        total.update(one.masked)
+    for part in parts:
+        total.update(part.masked)
     return dict(sorted(total.items()))
 
 
 def sums(files: Iterable[Mapping[str, Any]]) -> str:
     """As ``sha256sum -c`` reads them."""
-    return "".join(f"{one['sha256']}  {one['name']}\n" for one in files)
+    return "".join(f"{file['sha256']}  {file['name']}\n" for file in files)
 
 
 def pack(parts: Iterable[Part], manifest: Mapping[str, Any], folder: str, when: int) -> bytes:
     """The tar.gz. Everything is below ``folder``: names in order, one time, owner 0, no links."""
     described = Part("manifest.json", json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", "hpslurm bundle")
-    files = sorted([*parts, described], key=lambda one: one.name)
-    files.append(Part("SHA256SUMS", sums(one.described() for one in files), "hpslurm bundle"))
+    files = sorted([*parts, described], key=lambda part: part.name)
+    files.append(Part("SHA256SUMS", sums(part.described() for part in files), "hpslurm bundle"))
     out = io.BytesIO()
     with (
         gzip.GzipFile(filename="", mode="wb", fileobj=out, mtime=when) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
-        for one in sorted(files, key=lambda part: part.name):
-            data = one.data
-            about = tarfile.TarInfo(f"{folder}/{one.name}")
+        for part in sorted(files, key=lambda each: each.name):
+            data = part.data
+            about = tarfile.TarInfo(f"{folder}/{part.name}")
             about.size, about.mtime, about.mode = len(data), when, 0o644
             tar.addfile(about, io.BytesIO(data))
     return out.getvalue()

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hpslurm import __version__
+from hpslurm.core import nodeset
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass
-from hpslurm.show.render import fold_nodes
 
 MOST_NODES = 8  # in the summary; nodes.tsv has all
 MOST_ERRORS = 8
@@ -67,7 +67,7 @@ def text(case: Case, missing: Sequence[tuple[str, str]]) -> str:
         _row("Cause so far", case.cause, "hpslurm scan LOGS"),
         _row("Error lines", f"{len(case.errors)}, in errors.txt; the first:" if case.errors else "",
              "hpslurm bundle --log FILE, with the output of the job and of all ranks"),
-        *[f"  {one if len(one) <= LONGEST else one[:LONGEST] + ' […]'}" for one in case.errors[:MOST_ERRORS]],
+        *[f"  {line if len(line) <= LONGEST else line[:LONGEST] + ' […]'}" for line in case.errors[:MOST_ERRORS]],
         _row("NCCL settings", f"{case.settings} of NCCL_*, FI_*, TORCH_*, in environment.txt" if case.settings else "",
              "srun hpslurm-check --json in the job's allocation; or a log with NCCL_DEBUG=INFO"),
         _row("Diagnostic output", case.findings, "sudo hpslurm diagnose, on the controller"),
@@ -88,7 +88,7 @@ def _nodes(nodes: Sequence[Node]) -> str:
     if not nodes:
         return ""
     more = f" (the first {MOST_NODES} here, all in nodes.tsv)" if len(nodes) > MOST_NODES else ""
-    return f"{len(nodes)}: {clean(fold_nodes(one.name for one in nodes), 600)}{more}"
+    return f"{len(nodes)}: {clean(nodeset.fold(node.name for node in nodes), 600)}{more}"
 
 
 WHAT = (
@@ -136,15 +136,15 @@ def _is_there(name: str, there: Sequence[str]) -> bool:
     if name in ("manifest.json", "SHA256SUMS"):
         return True
     head = name.partition("*")[0]
-    return any(one == name or (head != name and one.startswith(head)) or one.startswith(name) for one in there)
+    return any(file == name or (head != name and file.startswith(head)) or file.startswith(name) for file in there)
 
 
 def nodes_table(rows: Iterable[Any]) -> str:
     """``nodes.tsv``, from the rows of the HTML report."""
     head = "node\tinstance\tgroup\trole\tslurm\treason\thyperpod\tfindings"
     body = [
-        "\t".join((one.name, one.instance, one.group, one.role, one.slurm, one.reason, one.hyperpod,
-                   " ".join(name for name, _ in one.findings)))
-        for one in rows
+        "\t".join((row.name, row.instance, row.group, row.role, row.slurm, row.reason, row.hyperpod,
+                   " ".join(name for name, _ in row.findings)))
+        for row in rows
     ]  # fmt: skip
     return "\n".join([head, *body]) + "\n"

@@ -15,9 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
-from hpslurm.core import toml
+from hpslurm.core import nodeset, toml
 from hpslurm.core.values import dataclass
-from hpslurm.show.render import fold_nodes
 
 MOST_NODES = 20_000  # of one folded list; a longer one is no list of nodes
 SHORTEST_NAME = 3  # letters of a user's name that is looked for in any text
@@ -176,7 +175,7 @@ class Masker:
             group = _group(match)
             value, whole, start = match[group], match[0], match.start()
             begin, end = match.start(group) - start, match.end(group) - start
-            new = self._told(rule.kind, value) if rule.kind != "token" else _hidden(rule.id, value)
+            new = self._pseudonym(rule.kind, value) if rule.kind != "token" else _hidden(rule.id, value)
             self.counts[rule.id] += new != value
             return whole[:begin] + new + whole[end:]
 
@@ -186,7 +185,7 @@ class Masker:
             done = end
         return "".join([*parts, text[done:]]) if parts else text
 
-    def _told(self, kind: str, value: str) -> str:
+    def _pseudonym(self, kind: str, value: str) -> str:
         return self._account(value) if kind == "account" else self._person(value)
 
     def _account(self, value: str) -> str:
@@ -247,9 +246,9 @@ class Masker:
             return text
         address = ipaddress.IPv4Address(bytes(parts))
         before = match.string[max(0, match.start() - _LOOK_BACK) : match.start()]
-        if any(address in one for one in _STAYS) or _SURELY_A_VERSION.search(before):
+        if any(address in network for network in _STAYS) or _SURELY_A_VERSION.search(before):
             return text
-        if parts[0] <= _HIGHEST_VERSION and not any(address in one for one in _PRIVATE):
+        if parts[0] <= _HIGHEST_VERSION and not any(address in network for network in _PRIVATE):
             if _A_VERSION.search(before):
                 return text
             if (
@@ -265,7 +264,7 @@ class Masker:
             address = ipaddress.IPv6Address(match[0])
         except ValueError:
             return match[0]
-        if address in _ADDRESSES_6 or not any(address in one for one in _ROUTED_6):
+        if address in _ADDRESSES_6 or not any(address in network for network in _ROUTED_6):
             return match[0]
         known = self.names["address"]
         return known.setdefault(str(address), f"2001:db8::{len(known) + 1:x}")
@@ -285,24 +284,18 @@ class Masker:
 
     def _folded(self, text: str) -> str:
         """``ip-10-1-0-[3,7]``, as Slurm folds names: every one by itself, folded again."""
-        from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
-        try:
-            found = NodeSet(text, resolver=RESOLVER_NOGROUP)
-            names = list(found) if len(found) <= MOST_NODES else []
-        except Exception:
-            names = []
+        names = nodeset.names_in(text, MOST_NODES)
         matches = [_NODE.fullmatch(name) for name in names]
         if not names or None in matches:
             return _ANY_NODE
         new = [self._dashed(match) for match in matches if match]
-        return text if new == names else fold_nodes(new)
+        return text if new == names else nodeset.fold(new)
 
 
 def _lower(text: str) -> str:
     """Lower case, and every letter where it was: a few signs become two."""
     low = text.lower()
-    return low if len(low) == len(text) else "".join(one.lower() if len(one.lower()) == 1 else one for one in text)
+    return low if len(low) == len(text) else "".join(sign.lower() if len(sign.lower()) == 1 else sign for sign in text)
 
 
 def _group(match: re.Match[str]) -> str:

@@ -7,7 +7,7 @@ import os
 import pwd
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,11 +16,13 @@ import click
 from hpslurm.bundle import archive, case
 from hpslurm.bundle.archive import KEPT, LOGS, RECORDS, SLURM, Part
 from hpslurm.bundle.masking import Masker
-from hpslurm.cluster import gather, guard, view
+from hpslurm.cluster import gather, guard, node_records, view
 from hpslurm.cluster.aws import checks
-from hpslurm.cluster.aws.view import View
+from hpslurm.cluster.aws.events import EVENTS
+from hpslurm.cluster.aws.hyperpod import INSTANCES
+from hpslurm.cluster.aws.view import DESCRIBED, Need, View
 from hpslurm.cluster.node_rows import node_rows
-from hpslurm.core import policy, probe, records
+from hpslurm.core import nodeset, policy, probe, records
 from hpslurm.core.finding import NOISE, P0, P1, ROOT, Finding
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Result, Unknown
@@ -33,7 +35,7 @@ from hpslurm.scan import joblog
 from hpslurm.scan.collect import Collector
 from hpslurm.setup import doctor, versions
 from hpslurm.show.diagnosis import who
-from hpslurm.show.render import fold_nodes
+from hpslurm.show.render import as_wide_as
 from hpslurm.sources import hyperpod, slurm
 from hpslurm.sources.aws import CLUSTER_ARN
 from hpslurm.sources.host import Host
@@ -43,6 +45,7 @@ T = TypeVar("T")
 HOURS = 2 * 3600  # seconds of the window where nothing says when it happened
 SECONDS = 30.0  # for Slurm's programs, beyond those of diagnose
 MOST_ERRORS = 500
+WIDTH = 120  # columns of the reports
 LONGEST_LINE = 8192  # characters of an error line
 PEOPLE = range(1000, 60000)  # uids
 # How NCCL says in a log which settings it took, and printenv in a job's output.
@@ -55,10 +58,10 @@ SLURM_TEXTS = (
     ("slurm/sinfo.txt", "sinfo", "sinfo"),
     ("slurm/ping.txt", "scontrol_ping", "scontrol ping"),
 )
-ANSWERS = (
-    ("cluster.json", "described", "DescribeCluster"),
-    ("instances.json", "instances", "ListClusterNodes"),
-    ("events.json", "events", "ListClusterEvents"),
+ANSWERS: tuple[tuple[str, Need[Any], str], ...] = (
+    ("cluster.json", DESCRIBED, "DescribeCluster"),
+    ("instances.json", INSTANCES, "ListClusterNodes"),
+    ("events.json", EVENTS, "ListClusterEvents"),
 )
 
 
@@ -67,7 +70,7 @@ class WrongWindow(ValueError):
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """The command line. ``since`` and ``until`` are seconds since the epoch, or None."""
 
     job: str = ""
@@ -108,6 +111,15 @@ class Bundle:
     problems: tuple[str, ...] = ()  # of the policy
 
 
+@dataclass(frozen=True)
+class Machine:
+    """What the machine where the bundle is made says about Slurm and HyperPod."""
+
+    slurm_version: str = ""
+    controllers: tuple[slurm.Controller, ...] = ()
+    layout: hyperpod.Layout = hyperpod.Layout()
+
+
 def utc(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
@@ -139,55 +151,50 @@ class _Parts:
         if text := self.tried(name, make, ""):
             self.add(name, text, source, kind)
 
+    def report(self, name: str, source: str, make: Callable[[], Iterable[str]]) -> None:
+        """Lines that people see, without colours, and as wide whatever terminal this was typed on."""
 
-def collect(asked: Asked, say: Callable[[str], None]) -> Bundle:
+        def plain() -> str:
+            with as_wide_as(WIDTH):
+                return click.unstyle("\n".join(make()))
+
+        self.text(name, source, plain)
+
+
+def collect(request: Request, say: Callable[[str], None]) -> Bundle:
     """Everything that can be had. Raises WrongWindow."""
-    columns = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = "120"  # reports are as wide whatever terminal this was typed on
-    try:
-        return _collected(asked, say)
-    finally:
-        if columns is None:
-            del os.environ["COLUMNS"]
-        else:
-            os.environ["COLUMNS"] = columns
-
-
-def _collected(asked: Asked, say: Callable[[str], None]) -> Bundle:
     parts = _Parts(say)
-    rules = policy.load(asked.policy)
-    look = None
-    if asked.job:
-        ask = partial(report.gather, rules, asked.root, asked.job, asked.results, ask_slurm=asked.slurm)
-        look = parts.tried("report", ask, None)
-    window = window_of(asked, look)
-    half, results = _diagnosed(asked, rules, window, parts)
-    job = look.job if look else None
+    rules = policy.load(request.policy)
+    job_report = None
+    if request.job:
+        ask = partial(report.gather, rules, request.root, request.job, request.results, ask_slurm=request.slurm)
+        job_report = parts.tried("report", ask, None)
+    window = window_of(request, job_report)
+    half, results = _diagnosed(request, rules, window, parts)
+    job = job_report.job if job_report else None
     collector = Collector()
-    read = _read_logs(asked, job, collector, parts)
-    found = look.found if look else ()
-    ended = None
-    if look or read:
-        notes = tuple(one.note for one in read if one.note)
-        output = joblog.Found(tuple(collector.result()), notes, tuple(one.path for one in read))
-        findings = look.counted if look else []
-        ended = parts.tried("cause", lambda: cause.judged(job, output, found, findings), None)
-    known = bool(look and (look.job or look.found))
-    if look and known:
-        _add_report(rules, look, ended, parts)
-    elif look:
-        parts.miss(f"report-{look.id}", report.nothing_known(look.id, look.why, rules, asked.results, look.troubles))
-    _add_logs(read, asked.limit, parts)
+    read = _read_logs(request, job, collector, parts)
+    ended = _how_it_ended(job_report, read, collector, parts)
+    known = bool(job_report and (job_report.job or job_report.found))
+    if job_report and known:
+        _add_report(rules, job_report, ended, parts)
+    elif job_report:
+        parts.miss(
+            f"report-{job_report.id}",
+            report.nothing_known(job_report.id, job_report.why, rules, request.results, job_report.troubles),
+        )
+    _add_logs(read, request.limit, parts)
+    records_of_job = job_report.found if job_report else ()
     errors = list(error_lines(ended, read)) if ended else []
     if errors:
         parts.add("errors.txt", "\n".join(errors), "the logs, verbatim")
-    elif read or found:
+    elif read or records_of_job:
         parts.miss("errors.txt", "no line of trouble in the logs that were read")
     else:
         parts.miss("errors.txt", "no log was read: name the job's output and all ranks' logs (--log)")
-    kept = [*found, *_others(half, look)]
-    _add_records(asked, rules, kept, look, parts)
-    kept += _brought(asked, parts)
+    kept = [*records_of_job, *_others(half, job_report)]
+    _add_records(request, rules, kept, job_report, parts)
+    kept += _brought(request, parts)
     settings = environment(kept, read)
     if settings:
         parts.add("environment.txt", "\n".join(settings), "records, logs and this process")
@@ -195,14 +202,14 @@ def _collected(asked: Asked, say: Callable[[str], None]) -> Bundle:
         parts.miss(
             "environment.txt", "no record of hpslurm-check and no log says: srun hpslurm-check in the allocation"
         )
-    told = _of_this_machine(asked, rules, kept, parts)
+    machine = _of_this_machine(request, rules, kept, parts)
     parts.add("window.json", records.encode({"schema": 1, **window.described()}), window.source)
-    summary = _case(asked, half, results, look, ended, window, errors, settings, told)
+    summary = _case(request, half, results, job_report, ended, window, errors, settings, machine)
     parts.text("case.txt", "everything here", lambda: case.text(summary, parts.missing))
-    masker = Masker(_people(half, job), [one.name for one in half.members.members] if half else ())
+    masker = Masker(_people(half, job), [member.name for member in half.members.members] if half else ())
     say("masking")
     masked = list(_masked(parts.parts, masker))
-    masked.append(Part("README.txt", case.readme(archive.masked(masked), [one.name for one in masked]), "hpslurm"))
+    masked.append(Part("README.txt", case.readme(archive.masked(masked), [part.name for part in masked]), "hpslurm"))
     missing = tuple((masker.mask(what), masker.mask(why)) for what, why in parts.missing)
     return Bundle(
         tuple(masked), missing, window, masker, bool((half and half.readable) or known or read), rules.problems
@@ -210,26 +217,26 @@ def _collected(asked: Asked, say: Callable[[str], None]) -> Bundle:
 
 
 def _masked(parts: Sequence[Part], masker: Masker) -> Iterator[Part]:
-    for one in parts:  # a name that one file shows as a user's is hidden in those before it, too
-        masker.learn(one.text)
-    for one in parts:
-        text = masker.mask(one.text)
+    for part in parts:  # a name that one file shows as a user's is hidden in those before it, too
+        masker.learn(part.text)
+    for part in parts:
+        text = masker.mask(part.text)
         counts = {rule: count for rule, count in masker.counts.items() if count}
-        yield Part(masker.mask(one.name), text, masker.mask(one.source), one.kind, one.left_out,
-                   masker.mask(one.note), counts)  # fmt: skip
+        yield Part(masker.mask(part.name), text, masker.mask(part.source), part.kind, part.left_out,
+                   masker.mask(part.note), counts)  # fmt: skip
 
 
 # when
 
 
-def window_of(asked: Asked, look: report.JobReport | None, now: float | None = None) -> Window:
+def window_of(request: Request, job_report: report.JobReport | None, now: float | None = None) -> Window:
     """The command line's, else the job's by Slurm, else by its nodes' records, else the last two hours."""
     now = time.time() if now is None else now
     since, until, source = now - HOURS, now, "the last 2 hours: nothing says when it happened"
-    job = look.job if look else None
-    times = [one.run["time"] for one in look.found if one.run.get("time")] if look else []
+    job = job_report.job if job_report else None
+    times = [record.run["time"] for record in job_report.found if record.run.get("time")] if job_report else []
     if job and job.start_time and job.start_time <= now:
-        over = job.end_time and job.start_time <= job.end_time and look and look.over
+        over = job.end_time and job.start_time <= job.end_time and job_report and job_report.over
         since, until, source = (
             float(job.start_time),
             float(job.end_time) if over and job.end_time else now,
@@ -238,14 +245,14 @@ def window_of(asked: Asked, look: report.JobReport | None, now: float | None = N
     elif times:
         since, until = min(times), max(times) if len(times) > 1 else now
         source = "the records of the job's nodes"
-    if asked.since is not None or asked.until is not None:
+    if request.since is not None or request.until is not None:
         source = (
             "the command line"
-            if asked.since is not None and asked.until is not None
+            if request.since is not None and request.until is not None
             else f"the command line and {source}"
         )
-        until = asked.until if asked.until is not None else until
-        since = asked.since if asked.since is not None else min(since, until - HOURS)
+        until = request.until if request.until is not None else until
+        since = request.since if request.since is not None else min(since, until - HOURS)
     if since > until:
         raise WrongWindow(
             f"the window begins at {utc(since)} and ends before, at {utc(until)}; set --since and --until"
@@ -256,17 +263,19 @@ def window_of(asked: Asked, look: report.JobReport | None, now: float | None = N
 # the cluster
 
 
-def _diagnosed(asked: Asked, rules: Policy, window: Window, parts: _Parts) -> tuple[gather.Half | None, list[Result]]:
-    host = Host(asked.root, seconds=gather.SECONDS)
-    named = asked.options
+def _diagnosed(
+    request: Request, rules: Policy, window: Window, parts: _Parts
+) -> tuple[gather.Half | None, list[Result]]:
+    host = Host(request.root, seconds=gather.SECONDS)
+    named = request.options
     options = checks.Options(named.cluster, named.region, named.profile, max(60.0, time.time() - window.since))
-    wanted = asked.aws and checks.means_aws(options, host)
+    wanted = request.aws and checks.means_aws(options, host)
     ask = partial(_ask_aws, options) if wanted else None
-    places = [f"{asked.results}/nodes"] if asked.results else gather.record_folders(rules, asked.root)
-    places += asked.reports
+    places = [f"{request.results}/nodes"] if request.results else node_records.folders_of(rules, request.root)
+    places += request.reports
     try:
         half = parts.tried(
-            "findings", lambda: gather.look(host, rules, places, ask_slurm=asked.slurm, ask_aws=ask), None
+            "findings", lambda: gather.diagnose(host, rules, places, ask_slurm=request.slurm, ask_aws=ask), None
         )
     finally:
         host.end_all()
@@ -275,12 +284,12 @@ def _diagnosed(asked: Asked, rules: Policy, window: Window, parts: _Parts) -> tu
     results = guard.apply(half.results, half.members, rules)
     made = records.lines(rules, os.environ, "diagnose", results)
     parts.add("findings.jsonl", "\n".join(map(records.encode, made)), "hpslurm diagnose --json")
-    parts.text("findings.txt", "hpslurm diagnose", lambda: _plain(view.text(results, half.members)))
+    parts.report("findings.txt", "hpslurm diagnose", lambda: view.text(results, half.members))
     if half.members.members:
         parts.text(
             "nodes.tsv", "Slurm, HyperPod and records", lambda: case.nodes_table(node_rows(results, half.members))
         )
-    _add_aws(half.view, asked, parts)
+    _add_aws(half.view, request, parts)
     return half, results
 
 
@@ -288,133 +297,147 @@ def _ask_aws(options: checks.Options, layout: hyperpod.Layout) -> View:
     try:
         return checks.collect(options, layout)
     except checks.NoCluster as error:  # a typing mistake in a name must not cost the rest
-        return View({"account": Unknown(str(error))}, time.time(), time.time() - options.since)
+        return View({}, time.time(), time.time() - options.since, trouble=Unknown(str(error)))
 
 
-def _add_aws(view: View | None, asked: Asked, parts: _Parts) -> None:
+def _add_aws(view: View | None, request: Request, parts: _Parts) -> None:
     if view is None:
         parts.miss(
             "cluster.json",
-            "AWS was not asked: pass --cluster and --region" if asked.aws else "AWS was not asked (--no-aws)",
+            "AWS was not asked: pass --cluster and --region" if request.aws else "AWS was not asked (--no-aws)",
         )
         return
-    trouble = view.answers.get("account")
-    for name, key, source in ANSWERS:
-        value, why = view.maybe(key, None)
+    for name, need, source in ANSWERS:
+        value, why = view.maybe(need, None)
         if value is None:
-            parts.miss(name, str(trouble) if isinstance(trouble, Unknown) else why)
+            parts.miss(name, str(view.trouble or why))
             continue
-        if key == "described":
-            value = {field: one for field, one in value.items() if field != "ResponseMetadata"}
+        if need is DESCRIBED:
+            value = {field: answer for field, answer in value.items() if field != "ResponseMetadata"}
         else:
-            value = {key: [asdict(one) for one in value[0]], "not_all": value[1]}
+            value = {need.name: [asdict(item) for item in value[0]], "not_all": value[1]}
         parts.add(name, json.dumps(value, indent=1, ensure_ascii=False, default=str), source)
-
-
-def _plain(lines: Iterable[str]) -> str:
-    text: str = click.unstyle("\n".join(lines))
-    return text
 
 
 # the job and its logs
 
 
-def _add_report(rules: Policy, look: report.JobReport, ended: cause.Cause | None, parts: _Parts) -> None:
-    name = f"report-{look.id}"
-    made = report_view.json_lines(rules, look.id, report_view.results_of(look, ended), ended)
-    parts.add(f"{name}.jsonl", "\n".join(map(records.encode, made)), f"hpslurm report {look.id} --json")
-    parts.text(f"{name}.txt", f"hpslurm report {look.id}", lambda: _plain(report_view.text(look, ended)))
+def _add_report(rules: Policy, job_report: report.JobReport, ended: cause.Cause | None, parts: _Parts) -> None:
+    name = f"report-{job_report.id}"
+    made = report_view.json_lines(rules, job_report.id, report_view.results_of(job_report, ended), ended)
+    parts.add(f"{name}.jsonl", "\n".join(map(records.encode, made)), f"hpslurm report {job_report.id} --json")
+    parts.report(f"{name}.txt", f"hpslurm report {job_report.id}", lambda: report_view.text(job_report, ended))
 
 
-def _read_logs(asked: Asked, job: SlurmJob | None, collector: Collector, parts: _Parts) -> list[logs.Log]:
-    found: list[logs.Log] = []
+def _read_logs(request: Request, job: SlurmJob | None, collector: Collector, parts: _Parts) -> list[logs.Log]:
+    read: list[logs.Log] = []
     about = cause.about_output(job) if job else None
     own = [path for path in joblog.paths(about) if "%" not in path] if about else []
-    named = logs.files(asked.logs)
-    for paths, whose in (([one for one in own if one not in named], about), (named, None)):
+    named = logs.files(request.logs)
+    for paths, whose in (([path for path in own if path not in named], about), (named, None)):
         if paths:
             nothing: tuple[list[logs.Log], list[tuple[str, str]]] = ([], [])
             some, missing = parts.tried("logs", partial(logs.look, paths, whose, collector), nothing)
-            found += some
+            read += some
             for path, why in missing:
                 parts.miss(path, why)
-    return found
+    return read
+
+
+def _how_it_ended(
+    job_report: report.JobReport | None, read: Sequence[logs.Log], collector: Collector, parts: _Parts
+) -> cause.Cause | None:
+    """The cause by the job's records and all logs, where there are any."""
+    if not job_report and not read:
+        return None
+    notes = tuple(log.note for log in read if log.note)
+    output = joblog.Found(tuple(collector.result()), notes, tuple(log.path for log in read))
+    job, found, findings = (job_report.job, job_report.found, job_report.counted) if job_report else (None, (), [])
+    return parts.tried("cause", lambda: cause.judged(job, output, found, findings), None)
 
 
 def _add_logs(read: Sequence[logs.Log], limit: int, parts: _Parts) -> None:
-    given = logs.shares([len(one.taken.head) + len(one.taken.tail) for one in read], limit)
-    for one, most, name in zip(read, given, _names(read).values(), strict=True):
-        head, tail = one.taken.head, one.taken.tail
-        not_read = max(0, one.taken.size - len(head) - len(tail))
-        text, left_out = archive.shortened(one.text, most, not_read)
+    given = logs.shares([len(log.taken.head) + len(log.taken.tail) for log in read], limit)
+    for log, most, name in zip(read, given, _names(read).values(), strict=True):
+        head, tail = log.taken.head, log.taken.tail
+        not_read = max(0, log.taken.size - len(head) - len(tail))
+        text, left_out = archive.shortened(log.text, most, not_read)
         if not_read and left_out == not_read:  # it was read from both ends, and all of that fits
             text = archive.joined(head.decode("utf-8", "replace"), tail.decode("utf-8", "replace"), not_read)
-        parts.add(name, text, one.path, LOGS, left_out, one.note)
+        parts.add(name, text, log.path, LOGS, left_out, log.note)
 
 
 def _names(read: Sequence[logs.Log]) -> dict[str, str]:
     """Path to a name in the bundle: the file's own, with a number where two are alike."""
     given: dict[str, str] = {}
-    for one in read:
-        name = re.sub(r"[^A-Za-z0-9._\[\]=+-]", "_", os.path.basename(one.path)).lstrip(".-") or "log"
+    for log in read:
+        name = re.sub(r"[^A-Za-z0-9._\[\]=+-]", "_", os.path.basename(log.path)).lstrip(".-") or "log"
         number, free = 1, name
         while f"logs/{free}" in given.values():
             number += 1
             free = f"{number}-{name}"
-        given[one.path] = f"logs/{free}"
+        given[log.path] = f"logs/{free}"
     return given
 
 
 def error_lines(ended: cause.Cause, read: Sequence[logs.Log]) -> Iterator[str]:
-    """Lines of trouble, the decisive one first, each as it stands in its file."""
-    files, names = {one.path: one for one in read}, _names(read)
-    events = [one for one in ended.events if one.role != NOISE and one.line]
+    """Lines of trouble, the decisive event first, each as it stands in its file."""
+    files, names = {log.path: log for log in read}, _names(read)
+    events = [event for event in ended.events if event.role != NOISE and event.line]
     decisive = ended.diagnosis.decisive
-    order = sorted(events, key=lambda one: (one != decisive, one.role != ROOT, -one.weight, one.file, one.line))
+    order = sorted(
+        events, key=lambda event: (event != decisive, event.role != ROOT, -event.weight, event.file, event.line)
+    )
     seen: set[tuple[str, int]] = set()
-    for one in order:
-        if (one.file, one.line) in seen or len(seen) >= MOST_ERRORS:
+    for event in order:
+        if (event.file, event.line) in seen or len(seen) >= MOST_ERRORS:
             continue
-        seen.add((one.file, one.line))
-        log = files.get(one.file)
-        line = log.line(one.line) if log else ""
+        seen.add((event.file, event.line))
+        log = files.get(event.file)
+        line = log.line(event.line) if log else ""
         note = "" if line else " (as the epilog recorded it)" if not log else " (as scan read it)"
-        again = f" (the first of {one.count} alike)" if one.count > 1 else ""
-        yield f"{names.get(one.file, one.file)}:{one.line}:{note}{again} {(line or one.text)[:LONGEST_LINE]}"
+        again = f" (the first of {event.count} alike)" if event.count > 1 else ""
+        yield f"{names.get(event.file, event.file)}:{event.line}:{note}{again} {(line or event.text)[:LONGEST_LINE]}"
 
 
-def _others(half: gather.Half | None, look: report.JobReport | None) -> list[Record]:
+def _others(half: gather.Half | None, job_report: report.JobReport | None) -> list[Record]:
     """The newest record of each node that is not among the job's."""
-    have = {(one.node, one.hook) for one in look.found} if look else set()
-    newest = [one.record for one in half.members.members if one.record] if half else []
-    return [one for one in newest if (one.node, one.hook) not in have]
+    have = {(record.node, record.hook) for record in job_report.found} if job_report else set()
+    newest = [member.record for member in half.members.members if member.record] if half else []
+    return [record for record in newest if (record.node, record.hook) not in have]
 
 
-def _brought(asked: Asked, parts: _Parts) -> list[Record]:
+def _brought(request: Request, parts: _Parts) -> list[Record]:
     """Records of folders that were named, as hpslurm-check --json leaves them."""
     kept: list[Record] = []
-    for folder in asked.reports:
-        some, troubles = records.read_folder(folder)
-        kept += (replace(one, node=gather.node_of(one)) for one in some)
-        for trouble in troubles:
-            parts.miss(f"records/{os.path.basename(folder)}", trouble)
-        for one in some:
-            file = next(name for name in sorted(os.listdir(folder)) if name.startswith(f"{one.node}.{one.hook}.jsonl"))
+    for folder in request.reports:
+        some, unreadable = records.read_folder(folder)
+        kept += (replace(record, node=node_records.node_of(record)) for record in some)
+        for refused in unreadable:
+            parts.miss(f"records/{os.path.basename(folder)}", str(refused))
+        for record in some:
+            file = next(
+                name for name in sorted(os.listdir(folder)) if name.startswith(f"{record.node}.{record.hook}.jsonl")
+            )
             path = f"{folder}/{file}"
             parts.text(f"records/reports/{file}", path, partial(records.read_text, path), RECORDS)
     return kept
 
 
 def _add_records(
-    asked: Asked, rules: Policy, kept: Sequence[Record], look: report.JobReport | None, parts: _Parts
+    request: Request, rules: Policy, kept: Sequence[Record], job_report: report.JobReport | None, parts: _Parts
 ) -> None:
-    own = {id(one) for one in look.found} if look else set()
-    for one in kept:
-        below = f"jobs/{look.job.id if look.job else look.id.partition('_')[0]}" if look and id(one) in own else "nodes"
-        if below == "nodes" and look and not one.findings:
+    own = {id(record) for record in job_report.found} if job_report else set()
+    for record in kept:
+        below = (
+            f"jobs/{job_report.job.id if job_report.job else job_report.id.partition('_')[0]}"
+            if job_report and id(record) in own
+            else "nodes"
+        )
+        if below == "nodes" and job_report and not record.findings:
             continue  # another node, and all is well with it
-        file = f"{below}/{one.node}.{one.hook}.jsonl"
-        for folder in report.folders(rules, asked.results):
+        file = f"{below}/{record.node}.{record.hook}.jsonl"
+        for folder in report.folders(rules, request.results):
             path = f"{folder}/{file}"
             if os.path.lexists(path):
                 parts.text(f"records/{file}", path, partial(records.read_text, path), RECORDS)
@@ -439,7 +462,7 @@ def environment(kept: Iterable[Record], read: Iterable[logs.Log]) -> list[str]:
         if name.startswith(SHOWN):
             where.setdefault((name, value), []).append("the environment of hpslurm bundle")
     for pair, some in nodes.items():
-        where.setdefault(pair, []).append(f"records of {fold_nodes(some)}")
+        where.setdefault(pair, []).append(f"records of {nodeset.fold(some)}")
     return [
         f"{name}={clean(value)}    # {', '.join(files[:4])}{' …' if len(files) > 4 else ''}"
         for (name, value), files in sorted(where.items())
@@ -450,26 +473,26 @@ def environment(kept: Iterable[Record], read: Iterable[logs.Log]) -> list[str]:
 # this machine
 
 
-def _of_this_machine(asked: Asked, rules: Policy, kept: Sequence[Record], parts: _Parts) -> Mapping[str, Any]:
-    host = Host(asked.root, seconds=SECONDS)
-    told: dict[str, Any] = {"layout": hyperpod.Layout(), "controllers": (), "slurm": ""}
-    if asked.slurm:
-        told["slurm"] = parts.tried("Slurm's version", lambda: versions.slurm_version(host), "")
-        nobody: tuple[slurm.Controller, ...] = ()
-        told["controllers"] = parts.tried("slurm/", lambda: slurm.controllers(host), nobody)
-        job = asked.job
+def _of_this_machine(request: Request, rules: Policy, kept: Sequence[Record], parts: _Parts) -> Machine:
+    host = Host(request.root, seconds=SECONDS)
+    version, layout = "", hyperpod.Layout()
+    controllers: tuple[slurm.Controller, ...] = ()
+    if request.slurm:
+        version = parts.tried("Slurm's version", lambda: versions.slurm_version(host), "")
+        controllers = parts.tried("slurm/", lambda: slurm.controllers(host), controllers)
+        job = request.job
         texts = [*SLURM_TEXTS, *([("slurm/job.txt", "scontrol_job", f"scontrol show job {job}")] if job else [])]
-        for name, program, source in texts if told["controllers"] else ():
+        for name, program, source in texts if controllers else ():
             words = (job,) if program == "scontrol_job" else ()
             parts.text(name, source, partial(_program, host, program, source, *words), SLURM)
     try:
-        told["layout"] = hyperpod.layout(host)
+        layout = hyperpod.layout(host)
     except (probe.Skip, Unknown):
         pass  # findings.txt says so
     parts.text("versions.txt", "files and programs here, and records", lambda: _versions(host, kept))
-    parts.text("doctor.txt", "hpslurm doctor", lambda: _plain(doctor.text(list(doctor.look(host, rules)))))
+    parts.report("doctor.txt", "hpslurm doctor", lambda: doctor.text(list(doctor.run(host, rules))))
     host.end_all()
-    return told
+    return Machine(version, controllers, layout)
 
 
 def _program(host: Host, name: str, source: str, *words: str) -> str:
@@ -491,7 +514,7 @@ def _versions(host: Host, kept: Iterable[Record]) -> str:
     if seen:
         lines += ["", "On the nodes, by their records:"]
         lines += [
-            f"  {name + ':':16} {clean(value, 80)}  on {fold_nodes(nodes)}"
+            f"  {name + ':':16} {clean(value, 80)}  on {nodeset.fold(nodes)}"
             for (name, value), nodes in sorted(seen.items())
         ]
     return "\n".join(lines)
@@ -499,102 +522,92 @@ def _versions(host: Host, kept: Iterable[Record]) -> str:
 
 def _people(half: gather.Half | None, job: SlurmJob | None) -> list[str]:
     """Who may be named anywhere: people of this machine, of the queue, of the job."""
-    found = [one.pw_name for one in pwd.getpwall() if one.pw_uid in PEOPLE]
-    found += [queued.user for member in (half.members.members if half else ()) for queued in member.jobs]
-    found += [job.user] if job else []
-    found += [os.environ.get(name, "") for name in ("SUDO_USER", "USER")]
-    return [one for one in dict.fromkeys(found) if one]
+    names = [entry.pw_name for entry in pwd.getpwall() if entry.pw_uid in PEOPLE]
+    names += [queued.user for member in (half.members.members if half else ()) for queued in member.jobs]
+    names += [job.user] if job else []
+    names += [os.environ.get(name, "") for name in ("SUDO_USER", "USER")]
+    return [name for name in dict.fromkeys(names) if name]
 
 
 # the summary
 
 
 def _case(
-    asked: Asked,
+    request: Request,
     half: gather.Half | None,
     results: Sequence[Result],
-    look: report.JobReport | None,
+    job_report: report.JobReport | None,
     ended: cause.Cause | None,
     window: Window,
     errors: Sequence[str],
     settings: Sequence[str],
-    told: Mapping[str, Any],
+    machine: Machine,
 ) -> case.Case:
     view = half.view if half else None
     cluster = checks.cluster(view)
-    layout: hyperpod.Layout = told["layout"]
+    layout = machine.layout
     arn = cluster.arn if cluster else layout.arn
     named = CLUSTER_ARN.fullmatch(arn)
-    folded = [one for result in results for one in result.findings if not one.muted]
-    by = {level: len({one.rule.id for one in folded if one.rule.priority == level}) for level in (P0, P1)}
+    counted = [finding for result in results for finding in result.findings if not finding.muted]
+    by = {level: len({finding.rule.id for finding in counted if finding.rule.priority == level}) for level in (P0, P1)}
     counts = ", ".join(f"{number} {level}" for level, number in by.items() if number)
-    ids = {one.name: one.instance_id for one in half.members.members} if half else {}
+    ids = {member.name: member.instance_id for member in half.members.members} if half else {}
     controllers = tuple(
-        f"{one.host}{f' = {ids[one.host]}' if ids.get(one.host) else ''}" for one in told["controllers"]
+        f"{controller.host}{f' = {ids[controller.host]}' if ids.get(controller.host) else ''}"
+        for controller in machine.controllers
     )
-    job = look.job if look else None
+    job = job_report.job if job_report else None
+    in_versions = f"Slurm {machine.slurm_version}" if machine.slurm_version else "what files of this machine say"
     return case.Case(
         cluster=cluster.name if cluster else layout.cluster,
         arn=arn,
-        region=(view.region if view else "") or (named["region"] if named else "") or asked.options.region,
+        region=(view.region if view else "") or (named["region"] if named else "") or request.options.region,
         status=f"{cluster.status}{f': {cluster.failure}' if cluster.failure else ''}" if cluster else "",
-        slurm=told["slurm"],
+        slurm=machine.slurm_version,
         controllers=controllers or layout.controllers,
         window=f"{utc(window.since)} to {utc(window.until)}, by {window.source}",
-        job=report_view.headline(job, look.id, look.why).removeprefix("Job ") if look else "",
+        job=report_view.headline(job, job_report.id, job_report.why).removeprefix("Job ") if job_report else "",
         ran_on=clean(job.nodes, 600) if job and len(job.nodes) > 60 else "",  # the headline cuts it
-        nodes=tuple(_involved(half, results, look, ended)),
+        nodes=tuple(_involved(half, results, job_report, ended)),
         cause=_cause(ended),
         errors=tuple(errors),
         settings=len({line.partition("=")[0] for line in settings}),
         findings=f"findings.txt{f' ({counts})' if counts else ' (no P0 or P1 in what could be checked)'}"
         if results
         else "",
-        versions=f"versions.txt ({version_line(told)})",
+        versions=f"versions.txt ({in_versions})",
     )
-
-
-def version_line(told: Mapping[str, Any]) -> str:
-    return f"Slurm {told['slurm']}" if told["slurm"] else "what files of this machine say"
 
 
 def _cause(ended: cause.Cause | None) -> str:
     if ended is None:
         return ""
-    found = ended.diagnosis
-    culprit = f", {who(found.culprit)}" if found.culprit else ""
-    return f"{found.cause}{culprit} ({found.confidence} confidence)"
+    diagnosis = ended.diagnosis
+    culprit = f", {who(diagnosis.culprit)}" if diagnosis.culprit else ""
+    return f"{diagnosis.cause}{culprit} ({diagnosis.confidence} confidence)"
 
 
 def _involved(
-    half: gather.Half | None, results: Sequence[Result], look: report.JobReport | None, ended: cause.Cause | None
+    half: gather.Half | None, results: Sequence[Result], job_report: report.JobReport | None, ended: cause.Cause | None
 ) -> Iterator[case.Node]:
     """Who is named as the culprit, then nodes of the job (else any) with a finding of P0 or P1."""
-    members = {one.name: one for one in half.members.members} if half else {}
+    members = {member.name: member for member in half.members.members} if half else {}
     why: dict[str, list[str]] = {}
     culprit = ended.diagnosis.culprit if ended else None
     if ended and culprit and culprit.host:
-        for name in _unfolded(culprit.host):
+        for name in nodeset.names_in(culprit.host.partition(".")[0])[:1000]:
             why.setdefault(name, []).append(f"named by the logs ({ended.diagnosis.cause})")
-    own = set(report.nodes_of(look.job)) if look else set()
-    findings: list[Finding] = list(look.counted) if look else []
-    findings += [one for result in results for one in result.findings if not one.muted]
-    for one in findings:
-        if one.rule.priority in (P0, P1) and (one.subject in own or (not own and one.subject in members)):
-            known = why.setdefault(one.subject, [])
-            known += [one.rule.id] if one.rule.id not in known else []
+    own = set(report.nodes_of(job_report.job)) if job_report else set()
+    findings: list[Finding] = list(job_report.counted) if job_report else []
+    findings += [finding for result in results for finding in result.findings if not finding.muted]
+    for finding in findings:
+        subject, rule = finding.subject, finding.rule
+        if rule.priority in (P0, P1) and (subject in own or (not own and subject in members)):
+            known = why.setdefault(subject, [])
+            known += [rule.id] if rule.id not in known else []
     for name in sorted(own) if len(own) <= case.MOST_NODES else ():
         why.setdefault(name, ["ran the job"])
-    ids = {one.node: str(one.run.get("instance") or "") for one in look.found} if look else {}
+    ids = {record.node: str(record.run.get("instance") or "") for record in job_report.found} if job_report else {}
     for name, reasons in why.items():
         member = members.get(name)
         yield case.Node(name, (member.instance_id if member else "") or ids.get(name, ""), ", ".join(reasons))
-
-
-def _unfolded(host: str) -> list[str]:
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
-    try:
-        return list(NodeSet(host.partition(".")[0], resolver=RESOLVER_NOGROUP))[:1000]
-    except Exception:
-        return []

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from hpslurm.cli import options
 from hpslurm.show import render
 
 # name -> module:function, and the line that --help shows. Looking must not import boto3.
@@ -61,7 +62,7 @@ class _Lazy(click.Group):
 
 @click.group(
     cls=_Lazy,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=options.HELP,
     epilog="Exit codes: 0 done, 1 could not do it, 2 wrong command line, 3 found something at or above --fail-on.",
 )
 @click.option(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 import click
 
-from hpslurm.core import records
+from hpslurm.core import nodeset, records
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import FAIL, PASS, UNKNOWN, Result
 from hpslurm.core.records import Record
@@ -26,7 +26,7 @@ SECONDS = 90.0  # for the whole step: start, look, and the slowest node
 PROGRAM = "hpslurm-check"
 
 
-def look(words: list[str]) -> tuple[dict[str, Record], list[str]]:
+def records_of_all(words: list[str]) -> tuple[dict[str, Record], list[str]]:
     """Records of all nodes of the allocation, and what went wrong, in words. Raises CannotLaunch."""
     where = launch.allocation()
     beside = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), PROGRAM)
@@ -52,39 +52,39 @@ def look(words: list[str]) -> tuple[dict[str, Record], list[str]]:
 
 def results(found: Mapping[str, Record], policy: Policy, errors: Iterable[str]) -> list[Result]:
     """All that was found, one result for the nodes and one for their comparison."""
-    named = [replace(item, subject=item.subject or node) for node, one in found.items() for item in one.findings]
-    unlike = [policy.mute(item) for item in consensus.judge({node: one.results for node, one in found.items()})]
+    named = [replace(item, subject=item.subject or node) for node, record in found.items() for item in record.findings]
+    unlike = [policy.mute(item) for item in consensus.judge({node: record.results for node, record in found.items()})]
     answer = [Result("nodes", FAIL if named else PASS, "", 0.0, None, tuple(named))]
     answer.append(Result("consensus", FAIL if unlike else PASS, "", 0.0, None, tuple(unlike)))
-    for node, one in found.items():
-        answer += [replace(item, note=f"{node}: {item.note}") for item in one.results if item.outcome == UNKNOWN]
+    for node, record in found.items():
+        answer += [replace(item, note=f"{node}: {item.note}") for item in record.results if item.outcome == UNKNOWN]
     return answer + [Result("node", UNKNOWN, error) for error in errors]
 
 
 def text(found: Mapping[str, Record], answer: list[Result], errors: Iterable[str]) -> list[str]:
-    folded = render.fold(item for one in answer for item in one.findings)
-    sick = {item.subject for one in answer for item in one.findings}
+    folded = render.fold(finding for result in answer for finding in result.findings)
+    sick = {finding.subject for result in answer for finding in result.findings}
     not_checked = [
         render.NotChecked(item.probe, item.note, (node,))
-        for node, one in found.items()
-        for item in one.results
+        for node, record in found.items()
+        for item in record.results
         if item.outcome == UNKNOWN
     ]
     sick |= {node for item in not_checked for node in item.subjects}
     healthy = [node for node in found if node not in sick and found[node].complete]
-    passed = sum(item.outcome == PASS for one in found.values() for item in one.results)
-    lines = [line for one in folded for line in render.finding_lines(one)]
+    passed = sum(item.outcome == PASS for record in found.values() for item in record.results)
+    lines = [line for entry in folded for line in render.finding_lines(entry)]
     lines += render.not_checked_lines(not_checked)
     lines += [f"{render.label('WARN')} {error}" for error in errors]
     if healthy:
-        lines.append(f"{render.label('PASS')} {render.fold_nodes(healthy)}  nothing found on {len(healthy)} nodes")
+        lines.append(f"{render.label('PASS')} {nodeset.fold(healthy)}  nothing found on {len(healthy)} nodes")
     return [*lines, *render.fitted(render.summary(folded, len(not_checked) + len(list(errors)), passed))]
 
 
 def command(policy: Policy, as_json: bool, words: list[str]) -> list[Result]:
     """Look, print, and return what was found, for the exit code."""
     try:
-        found, errors = look(words)
+        found, errors = records_of_all(words)
     except launch.CannotLaunch as why:
         raise click.ClickException(str(why)) from None
     if not found:

@@ -17,12 +17,11 @@ import click
 
 from hpslurm import __version__
 from hpslurm.bundle import archive
-from hpslurm.bundle import parts as bundle_parts
 from hpslurm.bundle.archive import Part
-from hpslurm.bundle.parts import Asked, Bundle
-from hpslurm.cli.options import Duration
+from hpslurm.bundle.parts import Bundle, Request, WrongWindow, collect, utc
+from hpslurm.cli import options
 from hpslurm.cluster.aws import checks
-from hpslurm.core import policy, records
+from hpslurm.core import records
 from hpslurm.core.text import clean, whole
 from hpslurm.show import render
 from hpslurm.show.progress import Progress
@@ -41,12 +40,12 @@ class Moment(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
         text = str(value).strip()
         if re.fullmatch(r"\d{1,6}[smhd]?", text):
-            return time.time() - Duration().convert(text, param, ctx)
+            return time.time() - options.Duration().convert(text, param, ctx)
         try:
-            found = datetime.fromisoformat(re.sub(r"[Zz]\Z", "+00:00", text))
+            moment = datetime.fromisoformat(re.sub(r"[Zz]\Z", "+00:00", text))
         except ValueError:
             self.fail(f"{text[:40]!r} is no time; write 2025-11-30T03:10Z, or 90m for so long ago", param, ctx)
-        return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp()
+        return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]
@@ -64,7 +63,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]
 
 @click.command(
     "bundle",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=options.HELP,
     epilog="Exit codes: 0 done, 1 nothing could be collected or the file could not be written, 2 wrong command line.",
 )
 @click.option("--job", default="", metavar="JOBID", help="The job that failed.")
@@ -76,9 +75,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]
     metavar="FILE",
     help="A log, or a folder of logs; may be repeated. The job's own output comes by itself.",
 )
-@click.option("--cluster", default="", metavar="NAME", help="HyperPod cluster, by name or ARN (default: this node's).")
-@click.option("--region", default="", help="AWS region (default: environment, profile, or this node's).")
-@click.option("--profile", default="", help="AWS profile.")
+@options.aws_cluster
 @click.option("--since", type=Moment(), help="When the failure began, in UTC, as in 2025-11-30T03:10Z or 90m ago.")
 @click.option(
     "--until", type=Moment(), help="When it was over.  [default for both: the job's time, else the last 2 hours]"
@@ -96,15 +93,12 @@ class Size(click.ParamType):  # type: ignore[type-arg]
 )
 @click.option("--dry-run", is_flag=True, help="List what would be in it and what is missing; write nothing.")
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
-@click.option("--no-aws", is_flag=True, help="Do not ask AWS.")
-@click.option("--no-slurm", is_flag=True, help="Do not ask Slurm.")
-@click.option("--results", metavar="FOLDER", help="Where records are (default: as the policy says).")
-@click.option(
-    "--reports", multiple=True, type=click.Path(exists=True, file_okay=False), help="Also read records from here."
-)
-@click.option("--policy", "policy_path", default=policy.PATH, show_default=True, help="Thresholds and mutes.")
-@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
-@click.option("--root", default="/", hidden=True)
+@options.no_aws_no_slurm
+@options.results
+@options.reports
+@options.policy_path()
+@options.as_json("Print one line of JSON.")
+@options.root
 def command(
     job: str,
     logs: tuple[str, ...],
@@ -145,13 +139,13 @@ def command(
     if output and not dry_run:
         _refuse(output, force)
     options = checks.Options(cluster, region, profile)
-    asked = Asked(
+    request = Request(
         job, options, since, until, logs, results, reports, policy_path, not no_aws, not no_slurm, root, limit
     )
     progress = Progress()
     try:
-        made = bundle_parts.collect(asked, lambda what: progress.say(f"collecting {clean(what, 60)}"))
-    except bundle_parts.WrongWindow as error:
+        made = collect(request, lambda what: progress.say(f"collecting {clean(what, 60)}"))
+    except WrongWindow as error:
         raise click.UsageError(str(error)) from None
     finally:
         progress.done()
@@ -163,7 +157,7 @@ def command(
     parts, too_large = archive.fitted(made.parts, limit)
     missing = [*made.missing, *too_large]
     output = output or f"{_stem(job, made)}{ENDS}"
-    manifest = _manifest(asked, made, parts, missing)
+    manifest = _manifest(request, made, parts, missing)
     written: dict[str, Any] = {}
     if not dry_run:
         _refuse(output, force)
@@ -198,7 +192,7 @@ def names_file(output: str) -> str:
 
 
 def _stem(job: str, made: Bundle) -> str:
-    when = bundle_parts.utc(made.window.until).replace("-", "").replace(":", "")
+    when = utc(made.window.until).replace("-", "").replace(":", "")
     return f"hpslurm-bundle-{f'job{job}-' if job else ''}{when}"
 
 
@@ -207,16 +201,16 @@ def _when(made: Bundle) -> int:
     return whole(os.environ.get("SOURCE_DATE_EPOCH", "")) or int(made.window.until)
 
 
-def _manifest(asked: Asked, made: Bundle, parts: list[Part], missing: list[tuple[str, str]]) -> dict[str, Any]:
-    files = [one.described() for one in sorted(parts, key=lambda one: one.name)]
+def _manifest(request: Request, made: Bundle, parts: list[Part], missing: list[tuple[str, str]]) -> dict[str, Any]:
+    files = [part.described() for part in sorted(parts, key=lambda part: part.name)]
     return {
         "schema": archive.SCHEMA,
         "type": "manifest",
         "version": __version__,
-        "job": asked.job or None,
+        "job": request.job or None,
         "window": made.window.described(),
-        "limit": asked.limit,
-        "bytes": sum(one["bytes"] for one in files),
+        "limit": request.limit,
+        "bytes": sum(file["bytes"] for file in files),
         "masked": archive.masked(parts),
         "files": files,
         "missing": [{"what": what, "why": why} for what, why in missing],
@@ -246,12 +240,12 @@ def text(parts: list[Part], manifest: Mapping[str, Any], output: str, written: M
     """What is in it, and what to do with it."""
     window = manifest["window"]
     yield f"Window: {window['since']} to {window['until']} (UTC), by {window['source']}"
-    width = max(len(one["name"]) for one in manifest["files"])
-    for one in manifest["files"]:
-        notes = [f"{one['left_out']} bytes left out"] if one["left_out"] else []
-        notes += [one["note"]] if one["note"] else []
-        notes += [f"masked {sum(one['masked'].values())}"] if one["masked"] else []
-        yield f"  {one['name']:{width}}  {one['bytes']:>11,}  {', '.join(notes)}".rstrip()
+    width = max(len(file["name"]) for file in manifest["files"])
+    for file in manifest["files"]:
+        notes = [f"{file['left_out']} bytes left out"] if file["left_out"] else []
+        notes += [file["note"]] if file["note"] else []
+        notes += [f"masked {sum(file['masked'].values())}"] if file["masked"] else []
+        yield f"  {file['name']:{width}}  {file['bytes']:>11,}  {', '.join(notes)}".rstrip()
     hidden = ", ".join(f"{rule} {count}" for rule, count in manifest["masked"].items()) or "nothing"
     yield f"Masked: {hidden}"
     missing = f", missing: {len(manifest['missing'])}" if manifest["missing"] else ""

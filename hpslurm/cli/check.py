@@ -12,8 +12,8 @@ import sys
 import click
 
 from hpslurm import cli, hooks
+from hpslurm.cli import options
 from hpslurm.core import policy, records
-from hpslurm.core.finding import PRIORITIES
 from hpslurm.core.probe import worst
 from hpslurm.core.text import clean
 from hpslurm.sources.host import Host
@@ -23,19 +23,13 @@ SECONDS = 20.0  # for all programs together
 
 @click.command(
     "check",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=options.HELP,
     epilog="Exit codes: 0 nothing at or above --fail-on, 2 wrong command line, 3 found something.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines, the same as hooks write to disk.")
-@click.option(
-    "--fail-on",
-    type=click.Choice([*PRIORITIES, "never"]),
-    default="P0",
-    show_default=True,
-    help="Exit 3 from this priority upwards.",
-)
-@click.option("--strict", is_flag=True, help="Count what could not be checked as found.")
-@click.option("--policy", "policy_path", default=policy.PATH, show_default=True, help="Thresholds and mutes.")
+@options.as_json("Print JSON lines, the same as hooks write to disk.")
+@options.fail_on("P0")
+@options.strict("Count what could not be checked as found.")
+@options.policy_path()
 @click.option("--pieces", is_flag=True, hidden=True)  # how --all-nodes gets its JSON through srun
 @click.option(
     "--all-nodes", is_flag=True, help="Inside an allocation: start one srun over its nodes, and compare them."
@@ -72,7 +66,7 @@ def command(
         raise click.UsageError(f"--root {clean(root, 200)} is no folder")
     host = Host(root, seconds=SECONDS)
     rules = hooks.site_policy(policy_path, node, host)
-    results = list(hooks.look("step", host, rules))
+    results = list(hooks.run_probes("step", host, rules))
     host.end_all()
     if pieces:
         for line in records.lines(rules, os.environ, "check", results):

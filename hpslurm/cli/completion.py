@@ -5,13 +5,15 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from hpslurm.cli import options
+
 SHELLS = ("bash", "zsh", "fish")
 PROGRAMS = ("hpslurm", "hpslurm-check")
 
 
 @click.command(
     "completion",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=options.HELP,
     epilog="Exit codes: 0 printed, 2 wrong command line.",
 )
 @click.argument("shell", type=click.Choice(SHELLS))

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 import click
 
 from hpslurm.cli import options
-from hpslurm.cluster import gather, guard, view
+from hpslurm.cluster import gather, guard, node_records, view
 from hpslurm.cluster.aws import checks, ssm
 from hpslurm.cluster.model import Members
 from hpslurm.cluster.node_rows import node_rows
-from hpslurm.core import policy, records
-from hpslurm.core.finding import PRIORITIES
+from hpslurm.core import nodeset, policy, records
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Result
 from hpslurm.core.text import clean
@@ -33,13 +32,11 @@ if TYPE_CHECKING:
 
 @click.command(
     "diagnose",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=options.HELP,
     epilog="Exit codes: 0 done, 1 neither Slurm nor AWS nor a record could be read, or no cluster of that name, "
     "2 wrong command line, 3 found something at or above --fail-on.",
 )
-@click.option("--cluster", default="", metavar="NAME", help="HyperPod cluster, by name or ARN (default: this node's).")
-@click.option("--region", default="", help="AWS region (default: environment, profile, or this node's).")
-@click.option("--profile", default="", help="AWS profile.")
+@options.aws_cluster
 @click.option(
     "--since",
     type=options.Duration(),
@@ -47,8 +44,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="How far back to read logs, as in 90m or 1d.",
 )
-@click.option("--no-aws", is_flag=True, help="Do not ask AWS.")
-@click.option("--no-slurm", is_flag=True, help="Do not ask Slurm.")
+@options.no_aws_no_slurm
 @click.option(
     "--node",
     "only",
@@ -56,19 +52,11 @@ if TYPE_CHECKING:
     metavar="NODES",
     help="Only these, as in ip-10-1-0-[1-4] or by instance id; may be repeated.",
 )
-@click.option(
-    "--reports", multiple=True, type=click.Path(exists=True, file_okay=False), help="Also read records from here."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines, as hooks write them.")
-@click.option(
-    "--fail-on",
-    type=click.Choice([*PRIORITIES, "never"]),
-    default="never",
-    show_default=True,
-    help="Exit 3 from this priority upwards.",
-)
-@click.option("--strict", is_flag=True, help="Exit 3 also when something could not be checked.")
-@click.option("--policy", "policy_path", default=policy.PATH, show_default=True, help="Thresholds and mutes.")
+@options.reports
+@options.as_json("Print JSON lines, as hooks write them.")
+@options.fail_on("never")
+@options.strict()
+@options.policy_path()
 @click.option(
     "--probe",
     type=click.Choice(["ssm"]),
@@ -83,7 +71,7 @@ if TYPE_CHECKING:
 )
 @click.option("--html", "html_file", type=click.Path(dir_okay=False), help="Also write the report as one page to FILE.")
 @click.option("--verbose", is_flag=True, help="Say on stderr how many calls to AWS were made.")
-@click.option("--root", default="/", hidden=True)
+@options.root
 def command(
     cluster: str,
     region: str,
@@ -123,8 +111,8 @@ def command(
         raise click.UsageError("--probe ssm needs AWS: pass --cluster and --region, and not --no-aws")
     nodes = partial(_ask_nodes, options, rules, sample_nodes, bool(only), root) if probe else None
     try:
-        places = [*gather.record_folders(rules, root), *reports]
-        half = gather.look(host, rules, places, chosen, ask_slurm=not no_slurm, ask_aws=ask, ask_nodes=nodes)
+        places = [*node_records.folders_of(rules, root), *reports]
+        half = gather.diagnose(host, rules, places, chosen, ask_slurm=not no_slurm, ask_aws=ask, ask_nodes=nodes)
     except checks.NoCluster as error:
         raise click.ClickException(str(error)) from None
     finally:
@@ -156,11 +144,11 @@ def _nothing(half: gather.Half, no_slurm: bool, no_aws: bool, places: Sequence[s
     """Why there is nothing to judge: what was not asked, and where no record is."""
     from hpslurm.show import render
 
-    asked = "Slurm nor AWS" if half.view else "Slurm"
+    sources = "Slurm nor AWS" if half.view else "Slurm"
     left_out = [word for word, yes in (("--no-slurm", no_slurm), ("--no-aws", no_aws)) if yes]
     why = f"; {' and '.join(left_out)} left the rest out" if left_out else ""
     where = ", ".join(clean(place, 120) for place in places)
-    line = f"hpslurm diagnose: neither {asked} nor a node's record could be read (records: {where}){why}"
+    line = f"hpslurm diagnose: neither {sources} nor a node's record could be read (records: {where}){why}"
     return render.fitted(line)
 
 
@@ -174,17 +162,15 @@ def _ask_nodes(
     from hpslurm.sources.aws import Aws
 
     door = Aws(view.region, options.profile, seconds=sessions.MOST * sessions.SECONDS, sessions=True)
-    return ssm.look(members, view, rules, sample, named, lambda targets: sessions.look(targets, door, root))
+    return ssm.ask_nodes(members, view, rules, sample, named, lambda targets: sessions.check_nodes(targets, door, root))
 
 
 def _node_set(words: Sequence[str]) -> frozenset[str]:
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
     names: set[str] = set()
     for word in words:
         try:
-            names.update(NodeSet(word, resolver=RESOLVER_NOGROUP))
-        except Exception as error:
+            names.update(nodeset.unfold(word))
+        except nodeset.NoNodeList as error:
             raise click.UsageError(f"--node {word!r} is no list of nodes: {error}") from None
     return frozenset(names)
 

@@ -7,8 +7,8 @@ import os
 import click
 
 from hpslurm import hooks as node_hooks
-from hpslurm.core import policy, records
-from hpslurm.core.finding import PRIORITIES
+from hpslurm.cli import options
+from hpslurm.core import records
 from hpslurm.core.probe import worst
 from hpslurm.setup import doctor
 from hpslurm.sources.host import Host
@@ -18,20 +18,14 @@ SECONDS = 20.0  # for all programs together
 
 @click.command(
     "doctor",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=options.HELP,
     epilog="Exit codes: 0 nothing at or above --fail-on, 2 wrong command line, 3 found something.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
-@click.option(
-    "--fail-on",
-    type=click.Choice([*PRIORITIES, "never"]),
-    default="P0",
-    show_default=True,
-    help="Exit 3 from this priority upwards.",
-)
-@click.option("--strict", is_flag=True, help="Count what could not be checked as found.")
-@click.option("--policy", "policy_path", default=policy.PATH, show_default=True, help="The site's policy.")
-@click.option("--root", default="/", hidden=True)
+@options.as_json()
+@options.fail_on("P0")
+@options.strict("Count what could not be checked as found.")
+@options.policy_path("The site's policy.")
+@options.root
 def command(as_json: bool, fail_on: str, strict: bool, policy_path: str, root: str) -> int:
     """Say whether hpslurm is installed right here: hooks, scripts, policy, records, packages.
 
@@ -45,7 +39,7 @@ def command(as_json: bool, fail_on: str, strict: bool, policy_path: str, root: s
     node = node_hooks.node_name(os.environ)
     host = Host(root, seconds=SECONDS)
     rules = node_hooks.site_policy(policy_path, node, host)
-    results = list(doctor.look(host, rules))
+    results = list(doctor.run(host, rules))
     host.end_all()
     if as_json:
         for line in records.lines(rules, os.environ, "doctor", results):

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import click
 
+from hpslurm.cli import options
 from hpslurm.core import records
 from hpslurm.show import explain
 from hpslurm.show.render import may_colour, terminal_width
@@ -17,12 +18,12 @@ from hpslurm.show.render import may_colour, terminal_width
 
 @click.command(
     "explain",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=options.HELP,
     epilog="Exit codes: 0 printed, 2 nothing of that name.",
 )
 @click.argument("words", nargs=-1, metavar="ID|CAUSE|XID|SECTION")
 @click.option("--markdown", is_flag=True, help="Print the text as it is written, for another program.")
-@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON, with the text as Markdown.")
+@options.as_json("Print one line of JSON, with the text as Markdown.")
 @click.option("--no-pager", is_flag=True, help="Print at once, also on a terminal.")
 def command(words: tuple[str, ...], markdown: bool, as_json: bool, no_pager: bool) -> None:
     """Print what a finding, a cause or a code means, how to confirm it, and what to do.

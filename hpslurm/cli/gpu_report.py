@@ -17,9 +17,9 @@ def show(uuid: str, folders: list[str], as_json: bool) -> None:
     kept: list[records.Record] = []
     troubles: list[str] = []
     for folder in folders:
-        found, refused = records.all_records(folder)
+        found, unreadable = records.all_records(folder)
         kept += found
-        troubles += refused
+        troubles += map(str, unreadable)
     try:
         history = gpu_history.history(kept, uuid)
     except ValueError as error:

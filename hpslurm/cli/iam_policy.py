@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from hpslurm.cli import options
 from hpslurm.core.text import clean
 from hpslurm.show import render
 from hpslurm.sources.aws import OPERATIONS, SESSION_OPERATIONS, Operation
@@ -27,12 +28,9 @@ def _like(pattern: str, what: str) -> Checked:
     return check
 
 
-CONTEXT = {"help_option_names": ["-h", "--help"]}
-
-
 @click.command(
     "iam-policy",
-    context_settings=CONTEXT,
+    context_settings=options.HELP,
     epilog="Exit codes: 0 done, 2 wrong command line. What each permission is for: operations.md § 2.",
 )
 @click.option(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from hpslurm.cli import options
 from hpslurm.core import records
 from hpslurm.core.probe import Unknown
 from hpslurm.setup import install
@@ -15,13 +16,13 @@ SECONDS = 15.0
 
 @click.command(
     "install",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=options.HELP,
     epilog="Exit codes: 0 printed, 1 Slurm could not be asked, 2 wrong command line.",
 )
 @click.option("--print", "wanted", is_flag=True, help="Print the steps; hpslurm changes nothing.")
 @click.option("--snippet", is_flag=True, help="Print only the lines for a HyperPod lifecycle script.")
-@click.option("--json", "as_json", is_flag=True, help="With --print: one line of JSON a step.")
-@click.option("--root", default="/", hidden=True)
+@options.as_json("With --print: one line of JSON a step.")
+@options.root
 def command(wanted: bool, snippet: bool, as_json: bool, root: str) -> None:
     """Print the exact steps that put the hooks on this cluster.
 

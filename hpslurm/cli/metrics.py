@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from hpslurm import hooks, metrics
+from hpslurm.cli import options
 from hpslurm.core import policy, records, whole_file
 from hpslurm.core.text import clean
 from hpslurm.metrics import Family
@@ -21,7 +22,7 @@ NEEDED = "prometheus-client>=0.17"
 
 @click.command(
     "metrics",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=options.HELP,
     epilog="Exit codes: 0 done, also where a record is missing, broken or refused (metrics and warnings say so), "
     "1 nothing was written: no package prometheus-client, a results folder that cannot be read, an output that "
     "cannot be written, 2 wrong command line.",
@@ -33,9 +34,9 @@ NEEDED = "prometheus-client>=0.17"
     help="Write FILE whole or not at all, for all to read (default: standard output). "
     "node_exporter reads names that end in .prom.",
 )
-@click.option("--results", metavar="FOLDER", help="Where records are (default: as the policy says).")
+@options.results
 @click.option("--shared", is_flag=True, help="Read the folder that all nodes copy to, results_shared: on a controller.")
-@click.option("--policy", "policy_path", default=policy.PATH, show_default=True, help="Folders and mutes.")
+@options.policy_path("Folders and mutes.")
 def command(output: str | None, results: str | None, shared: bool, policy_path: str) -> None:
     """Print the newest results of the hooks in Prometheus's text format, for node_exporter's textfile collector.
 
@@ -54,7 +55,7 @@ def command(output: str | None, results: str | None, shared: bool, policy_path: 
     if not folder:
         raise click.UsageError(f"--shared needs results_shared in {policy_path}, or --results FOLDER")
     try:
-        seen, troubles = metrics.look(folder, shared, time.time())
+        seen, troubles = metrics.read_results(folder, shared, time.time())
     except OSError as error:
         raise click.ClickException(f"{error.filename or folder}: {error.strerror}; nothing was written") from None
     for trouble in (*rules.problems, *troubles):
@@ -99,8 +100,8 @@ class _Source:
         self.client = client
 
     def collect(self) -> Iterator[Any]:
-        for one in self.families:
-            family = self.client.core.GaugeMetricFamily(one.name, one.help, labels=one.labels)
-            for labels, number in one.values.items():
-                family.add_metric(labels, number)
-            yield family
+        for family in self.families:
+            gauge = self.client.core.GaugeMetricFamily(family.name, family.help, labels=family.labels)
+            for labels, number in family.values.items():
+                gauge.add_metric(labels, number)
+            yield gauge

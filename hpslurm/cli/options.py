@@ -1,12 +1,19 @@
-"""Options and parameter types that several commands have."""
+"""Options and parameter types that several commands have. Where commands mean it a little otherwise, each says so."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
+from hpslurm.core import policy
+from hpslurm.core.finding import PRIORITIES
+
+HELP = {"help_option_names": ["-h", "--help"]}  # settings of every command
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]
@@ -21,3 +28,70 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
         if not match or not int(match[1]):
             self.fail(f"{value!r} is no time; write 90m, 2h or 1d", param, ctx)
         return float(int(match[1]) * _UNITS[match[2]])
+
+
+def _together(command: Command, *options: Callable[[Command], Command]) -> Command:
+    """The command with these options; --help shows them in this order."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def as_json(words: str = "Print JSON lines.") -> Callable[[Command], Command]:
+    return click.option("--json", "as_json", is_flag=True, help=words)
+
+
+def fail_on(default: str) -> Callable[[Command], Command]:
+    return click.option(
+        "--fail-on",
+        type=click.Choice([*PRIORITIES, "never"]),
+        default=default,
+        show_default=True,
+        help="Exit 3 from this priority upwards.",
+    )
+
+
+def strict(words: str = "Exit 3 also when something could not be checked.") -> Callable[[Command], Command]:
+    return click.option("--strict", is_flag=True, help=words)
+
+
+def policy_path(words: str = "Thresholds and mutes.") -> Callable[[Command], Command]:
+    return click.option("--policy", "policy_path", default=policy.PATH, show_default=True, help=words)
+
+
+def aws_cluster(command: Command) -> Command:
+    """--cluster, --region and --profile: which cluster is asked about, and as whom."""
+    return _together(
+        command,
+        click.option(
+            "--cluster", default="", metavar="NAME", help="HyperPod cluster, by name or ARN (default: this node's)."
+        ),
+        click.option("--region", default="", help="AWS region (default: environment, profile, or this node's)."),
+        click.option("--profile", default="", help="AWS profile."),
+    )
+
+
+def no_aws_no_slurm(command: Command) -> Command:
+    """--no-aws and --no-slurm."""
+    return _together(
+        command,
+        click.option("--no-aws", is_flag=True, help="Do not ask AWS."),
+        click.option("--no-slurm", is_flag=True, help="Do not ask Slurm."),
+    )
+
+
+def results(command: Command) -> Command:
+    """--results: records of another place than the policy's."""
+    return click.option("--results", metavar="FOLDER", help="Where records are (default: as the policy says).")(command)
+
+
+def reports(command: Command) -> Command:
+    """--reports: folders with more records."""
+    return click.option(
+        "--reports", multiple=True, type=click.Path(exists=True, file_okay=False), help="Also read records from here."
+    )(command)
+
+
+def root(command: Command) -> Command:
+    """--root: look at a saved machine; for tests."""
+    return click.option("--root", default="/", hidden=True)(command)

@@ -6,38 +6,32 @@ import sys
 
 import click
 
+from hpslurm.cli import options
 from hpslurm.core import policy, records
-from hpslurm.core.finding import PRIORITIES
 from hpslurm.core.probe import worst
 from hpslurm.job import cause, report, report_view
 
 
 @click.command(
     "report",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=options.HELP,
     epilog="Exit codes: 0 done, 1 neither Slurm nor a record knows the job, 2 wrong command line, "
     "3 found something at or above --fail-on.",
 )
 @click.argument("job_id", metavar="[JOBID]", default="")
 @click.option("--gpu", metavar="UUID", help="Instead of a job: the history of one GPU, on whatever node it was.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines, the same as hooks write to disk.")
-@click.option(
-    "--fail-on",
-    type=click.Choice([*PRIORITIES, "never"]),
-    default="never",
-    show_default=True,
-    help="Exit 3 from this priority upwards.",
-)
-@click.option("--strict", is_flag=True, help="Exit 3 also when something could not be checked.")
+@options.as_json("Print JSON lines, the same as hooks write to disk.")
+@options.fail_on("never")
+@options.strict()
 @click.option(
     "--output",
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, resolve_path=True),
     help="The job's output, where Slurm no longer knows it; may be repeated.",
 )
-@click.option("--results", metavar="FOLDER", help="Where records are (default: as the policy says).")
-@click.option("--policy", "policy_path", default=policy.PATH, show_default=True, help="Thresholds and mutes.")
-@click.option("--root", default="/", hidden=True)
+@options.results
+@options.policy_path()
+@options.root
 def command(
     job_id: str,
     gpu: str | None,
@@ -75,7 +69,7 @@ def command(
     if known.job is None and not known.found:
         raise click.ClickException(report.nothing_known(job_id, known.why, rules, results, known.troubles))
     ended = None
-    if known.over and (output or not report.well(known.job)):
+    if known.has_output and (output or not report.well(known.job)):
         ended = cause.find(known.job, output, known.found, known.counted)
     outcome = report_view.results_of(known, ended)
     if as_json:

@@ -9,33 +9,31 @@ from collections.abc import Iterable
 
 import click
 
+from hpslurm.cli import options
 from hpslurm.core import policy, records
-from hpslurm.core.finding import NOISE, P0, P1, PRIORITIES, Diagnosis, Event
+from hpslurm.core.finding import NOISE, PRIORITIES, Diagnosis, Event
 from hpslurm.core.text import clean
-from hpslurm.scan import lines
+from hpslurm.scan import lines, model
 from hpslurm.scan.collect import Collector, expand
 from hpslurm.scan.reason import HEALTHY, UNDETERMINED, reason
 from hpslurm.show import diagnosis as show_diagnosis
 
-DEGRADED = ("slow_bandwidth", "straggler", "gdr_missing", "efa_not_used", "job_cancelled")  # P1; other faults are P0
-
 
 @click.command(
     "scan",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=options.HELP,
     epilog="Exit codes: 0 done, 1 no input could be read, 2 wrong command line, 3 a cause at or above --fail-on.",
 )
 @click.argument("paths", metavar="FILE...", nargs=-1, required=True, type=click.Path())
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines; exactly one has the type diagnosis.")
+@options.as_json("Print JSON lines; exactly one has the type diagnosis.")
+@options.fail_on("never")
+@options.strict("Exit 3 also when the cause is undetermined.")
 @click.option(
-    "--fail-on",
-    type=click.Choice([*PRIORITIES, "never"]),
-    default="never",
-    show_default=True,
-    help="Exit 3 from this priority upwards.",
+    "--events",
+    "show_events",
+    is_flag=True,
+    help="Print every event that was considered, and lines that are normal here, with why.",
 )
-@click.option("--strict", is_flag=True, help="Exit 3 also when the cause is undetermined.")
-@click.option("--events", "show_events", is_flag=True, help="Print every event that was considered.")
 def command(paths: tuple[str, ...], as_json: bool, fail_on: str, strict: bool, show_events: bool) -> int:
     """Name the cause of a failure from logs, and who started it.
 
@@ -64,12 +62,18 @@ def command(paths: tuple[str, ...], as_json: bool, fail_on: str, strict: bool, s
             click.echo(line)
         if show_events:
             for event in events:
-                if event.role != NOISE:
-                    click.echo(
-                        f"       {event.role:8} {event.cause:26} {event.pattern:22} {clean(event.file)}:{event.line} ×{event.count}  {clean(event.text, 120)}"  # noqa: E501
-                    )
+                if event.role != NOISE or event.pattern == "benign":
+                    click.echo(event_text(event))
     sys.stdout.flush()
     return 3 if counts(diagnosis, fail_on, strict) else 0
+
+
+def event_text(event: Event) -> str:
+    """One line for --events: what it was taken for, where it stands, what it says."""
+    where = f"{clean(event.file)}:{event.line} ×{event.count}"
+    if event.pattern == "benign":
+        return f"       normal   {where}  {clean(event.text, 120)}  ({event.fact('why')})"
+    return f"       {event.role:8} {event.cause:26} {event.pattern:22} {where}  {clean(event.text, 120)}"
 
 
 def counts(diagnosis: Diagnosis, fail_on: str, strict: bool) -> bool:
@@ -79,7 +83,7 @@ def counts(diagnosis: Diagnosis, fail_on: str, strict: bool) -> bool:
         return strict
     if fail_on == "never":
         return strict and diagnosis.confidence == "low"
-    return PRIORITIES.index(P1 if diagnosis.cause in DEGRADED else P0) <= PRIORITIES.index(fail_on)
+    return PRIORITIES.index(model.causes()[diagnosis.cause].priority) <= PRIORITIES.index(fail_on)
 
 
 def print_lines(events: Iterable[Event], diagnosis: Diagnosis) -> None:

@@ -9,8 +9,9 @@ from collections.abc import Iterable
 
 import click
 
+from hpslurm.cli import options
+from hpslurm.core import nodeset, records, replay
 from hpslurm.core import policy as policies
-from hpslurm.core import records, replay
 from hpslurm.core.records import Record
 from hpslurm.core.replay import Change
 from hpslurm.core.text import clean
@@ -26,21 +27,21 @@ TITLES = {
 }
 
 
-def read(folder: str) -> tuple[list[Record], list[str]]:
+def read(folder: str) -> tuple[list[Record], list[records.Unreadable]]:
     """All records below a results folder, each once; and what could not be read."""
-    found, troubles = records.node_records(folder)
+    found, unreadable = records.node_records(folder)
     jobs = f"{folder}/jobs"
     for job in sorted(os.listdir(jobs)) if os.path.isdir(jobs) else ():
-        more, worse = records.job_records(folder, job)
-        found += more
-        troubles += worse
-    once = {(one.node, one.hook, one.run.get("job"), one.run.get("time")): one for one in found}
-    return list(once.values()), troubles
+        of_job, not_read = records.job_records(folder, job)
+        found += of_job
+        unreadable += not_read
+    once = {(record.node, record.hook, record.run.get("job"), record.run.get("time")): record for record in found}
+    return list(once.values()), unreadable
 
 
 @click.command(
     "what-if",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=options.HELP,
     epilog="Exit codes: 0 done, 1 no records or a policy that cannot be used, 2 wrong command line.",
 )
 @click.option(
@@ -58,7 +59,7 @@ def read(folder: str) -> tuple[list[Record], list[str]]:
     type=click.Path(exists=True, file_okay=False),
     help="A results folder: of one node, or the shared one.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines, one for each change.")
+@options.as_json("Print JSON lines, one for each change.")
 def command(policy_path: str, folder: str, as_json: bool) -> int:
     """What would another policy have found, drained and spared? Nothing is changed.
 
@@ -78,9 +79,9 @@ def command(policy_path: str, folder: str, as_json: bool) -> int:
         _warn("WARN", word)
     for mute in new.expired():
         _warn("INFO", f"the mute of {clean(mute.rule)} ended on {mute.until}")
-    found, troubles = read(folder)
-    for trouble in troubles:
-        _warn("WARN", trouble)
+    found, unreadable = read(folder)
+    for record in unreadable:
+        _warn("WARN", str(record))
     if not found:
         click.echo(f"{folder} holds no records: folders jobs/ or nodes/ with files *.jsonl wanted", err=True)
         return 1
@@ -92,7 +93,7 @@ def command(policy_path: str, folder: str, as_json: bool) -> int:
             if change.what != "kept":
                 print(records.encode({"schema": records.SCHEMA, "type": "change", **vars_of(change)}))
     else:
-        click.echo("\n".join(line for one in text(outcome) for line in render.fitted(one)))
+        click.echo("\n".join(part for line in text(outcome) for part in render.fitted(line)))
     sys.stdout.flush()
     return 0
 
@@ -112,17 +113,17 @@ def text(outcome: replay.Replay) -> list[str]:
     """One line for each rule and kind of change, nodes folded, the first time given."""
     lines = []
     for what, title in TITLES.items():
-        changes = [one for one in outcome.changes if one.what == what]
-        for rule in sorted({one.rule for one in changes}):
-            lines.append(_line(title, rule, [one for one in changes if one.rule == rule]))
-    nodes = {one.node for one in outcome.changes if one.what == "gated"}
-    kept = sum(one.what == "kept" for one in outcome.changes)
+        changes = [change for change in outcome.changes if change.what == what]
+        for rule in sorted({change.rule for change in changes}):
+            lines.append(_line(title, rule, [change for change in changes if change.rule == rule]))
+    nodes = {change.node for change in outcome.changes if change.what == "gated"}
+    kept = sum(change.what == "kept" for change in outcome.changes)
     last = f"{outcome.records} records judged again, {kept} findings as before, {len(nodes)} nodes drained"
     return [*lines, last + ("" if lines else ": nothing changes")]
 
 
 def _line(title: str, rule: str, changes: Iterable[Change]) -> str:
     changes = list(changes)
-    nodes = render.fold_nodes(sorted({one.node for one in changes}))
+    nodes = nodeset.fold(sorted({change.node for change in changes}))
     first = time.strftime("%Y-%m-%d %H:%M", time.localtime(changes[0].time))
     return f"{title}: {rule}  {nodes}  ({len(changes)} times, first {first}: {clean(changes[0].detail, 120)})"

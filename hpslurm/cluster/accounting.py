@@ -30,9 +30,9 @@ def collect(host: Host) -> Facts:
     kind = config.get("accountingstoragetype", ("",))[0]
     if kind != SLURMDBD:
         raise Skip(f"no accounting: AccountingStorageType is {kind or 'not set'}")
-    asked = host.run("sacctmgr")
+    output = host.run("sacctmgr")
     where = config.get("accountingstoragehost", ("",))[0]
-    return Facts(where, error_of(asked) if asked.status else "")
+    return Facts(where, error_of(output) if output.status else "")
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:

@@ -29,20 +29,16 @@ class Facts:
     munge: str = ""
 
 
-def start(host: Host) -> None:
-    slurm.start(host, "scontrol_ping", "scontrol_config")
-
-
 def collect(host: Host) -> Facts:
-    asked = host.run("scontrol_config")
-    said = asked.err.lower()
-    if asked.status and ("munge" in said or "authentication" in said):
-        lines = [line for line in asked.err.splitlines() if "munge" in line.lower()]
-        return Facts((), lines[0] if lines else error_of(asked))
+    output = host.run("scontrol_config")
+    complaint = output.err.lower()
+    if output.status and ("munge" in complaint or "authentication" in complaint):
+        lines = [line for line in output.err.splitlines() if "munge" in line.lower()]
+        return Facts((), lines[0] if lines else error_of(output))
     try:
         return Facts(slurm.controllers(host))
     except Unknown:
-        if "unable to contact" in said:
+        if "unable to contact" in complaint:
             return Facts((Controller("", "primary", False),))
         raise
 
@@ -64,14 +60,14 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
             ],
         )
         return
-    down = [one for one in facts.controllers if not one.up]
+    down = [controller for controller in facts.controllers if not controller.up]
     if not down:
         return
-    names = ", ".join(f"{one.host or 'the controller'} ({one.role})" for one in down)
+    names = ", ".join(f"{controller.host or 'the controller'} ({controller.role})" for controller in down)
     rule = DOWN if len(down) == len(facts.controllers) else STANDBY
     yield rule.found(
         f"{len(down)} of {len(facts.controllers)} controllers down: {names}",
-        evidence=[Evidence("scontrol ping", f"{one.role} at {one.host} is DOWN") for one in down],
+        evidence=[Evidence("scontrol ping", f"{controller.role} at {controller.host} is DOWN") for controller in down],
         suggest=[
             Suggestion(LOOK, "on that machine: does it run, and what were its last words?",
                        "systemctl status slurmctld; sudo tail -n 50 /var/log/slurm/slurmctld.log"),

@@ -1,24 +1,23 @@
-"""Slurm's half of ``diagnose``: ask everything once, judge, and say what could not be asked."""
+"""``diagnose``: ask everything once, join, judge, and say what could not be asked.
+
+What there is to look at stands in two tables of checks: ``checks.py`` and ``aws/checks.py``.
+"""
 
 from __future__ import annotations
 
-import re
-import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from hpslurm.cluster import accounting, controllers, gpu_again, join, matrix, queue, slurm_conf, slurm_nodes
-from hpslurm.cluster.aws import checks
-from hpslurm.cluster.model import CONTROLLER, LOGIN, WORKER, Member, Members
-from hpslurm.core import probe, records
-from hpslurm.core.finding import LOOK, P2, Finding, Rule, Suggestion
+from hpslurm.cluster import checks, join, matrix, node_records
+from hpslurm.cluster.aws import checks as aws_checks
+from hpslurm.cluster.model import CONTROLLER, LOGIN, WORKER, Cluster, Gathered, Member, Members
+from hpslurm.core import probe
+from hpslurm.core.finding import Finding
 from hpslurm.core.policy import Policy
-from hpslurm.core.probe import FAIL, PASS, SKIP, UNKNOWN, Result, Skip
+from hpslurm.core.probe import SKIP, UNKNOWN, Result, Skip
 from hpslurm.core.values import dataclass, replace
-from hpslurm.setup import hook_lines
-from hpslurm.show.render import fold_nodes
 from hpslurm.sources import hyperpod, slurm
 from hpslurm.sources.host import Host
 
@@ -26,20 +25,13 @@ if TYPE_CHECKING:
     from hpslurm.cluster.aws.view import View
 
 T = TypeVar("T")
-NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
-NO_RECORD = Rule("record-missing", P2, "Nodes that were not looked at", "operations.md § 7")
-MOST_AT_ONCE = 512  # nodes in one srun line
-COLLECT = (
-    "mkdir -p reports && srun -w {} --ntasks-per-node=1 --immediate=60 "
-    "--output=reports/%j-%n.check.jsonl hpslurm-check --json"
-)
-
+Chooser = Callable[[str], bool]
 SECONDS = 45.0  # for all programs together; each waits about 10 s for a controller that is down
 
 
 @dataclass(frozen=True)
 class Half:
-    """What Slurm's side brought. ``readable`` is False when neither Slurm nor any record could be read."""
+    """What came of it all. ``readable`` is False when neither Slurm nor AWS nor any record could be read."""
 
     results: tuple[Result, ...]
     members: Members
@@ -48,11 +40,28 @@ class Half:
     view: View | None = None  # what AWS told, where it was asked
 
 
-def look(
+@dataclass(frozen=True)
+class _Answers:
+    """What came of asking, before anything is joined; ``failed`` says what did not come."""
+
+    layout: hyperpod.Layout
+    listed: slurm.Nodes | None
+    queue: tuple[slurm.Queued, ...]
+    records: node_records.Kept
+    view: View | None
+    failed: tuple[Result, ...]
+    checked: tuple[Result, ...]  # of the checks that ask something of their own
+
+    @property
+    def nodes(self) -> tuple[slurm.SlurmNode, ...]:
+        return self.listed.nodes if self.listed else ()
+
+
+def diagnose(
     host: Host,
     policy: Policy,
     folders: Sequence[str],
-    only: Callable[[str], bool] | None = None,
+    only: Chooser | None = None,
     *,
     ask_slurm: bool = True,
     ask_aws: Callable[[hyperpod.Layout], View] | None = None,
@@ -63,92 +72,102 @@ def look(
     ``ask_aws`` runs beside Slurm's programs. It may raise NoCluster, which is passed on.
     ``ask_nodes`` may add records that it brought itself.
     """
-    if ask_slurm:
-        if not slurm.has_pyslurm(host):
-            slurm.start(host, "scontrol_nodes_json", "squeue")
-        controllers.start(host)
-    results: list[Result] = []
-
-    def asked(name: str, ask: Callable[[], T], otherwise: T) -> T:
-        try:
-            return ask()
-        except Skip:
-            return otherwise
-        except Exception as error:
-            results.append(Result(name, UNKNOWN, probe.reason(error)))
-            return otherwise
-
-    nothing: tuple[slurm.Queued, ...] = ()
-    layout = asked("hyperpod_files", lambda: hyperpod.layout(host), hyperpod.Layout())
-    cloud = checks.in_thread(partial(ask_aws, layout)) if ask_aws else None
-    found = asked("slurm_nodes", lambda: slurm.nodes(host), None) if ask_slurm else None
-    jobs = asked("jobs", lambda: slurm.queue(host), nothing) if found else nothing
-    kept, troubles, ran = read_folders(folders)
-    asides = []  # before AWS is waited for: the time for programs runs out meanwhile
-    if found:
-        asides.append(probe.run("accounting", accounting, host, policy))
-        asides.append(probe.run("slurm_conf", slurm_conf, host, policy))
-        asides.append(probe.run("hooks", _Hooks(ran), host, policy))
-    if ask_slurm:
-        asides.append(probe.run("controllers", controllers, host, policy))
-    view = cloud() if cloud else None
-    nodes = found.nodes if found else ()
-    ids = instance_ids(layout, view)
+    answers = _ask(host, policy, folders, ask_slurm, ask_aws)
+    view = answers.view
+    ids = instance_ids(answers.layout, view)
     only = by_name_or_id(only, ids)
-    wanted = [one for one in nodes if only is None or only(one.name)]
-    members = join.join(
-        wanted,
-        time.time(),
-        queue=jobs,
-        records=kept,
-        roles=roles(layout),
-        instance_ids=ids,
-        **_of_view(view, only),
-        cluster=_cluster_name(view) or layout.cluster,
-    )
-    if not found:
-        there = {one.name for one in members.members}
-        known = [kept[name] for name in sorted(kept) if name not in there and (only is None or only(name))]
-        members = replace(members, members=(*members.members, *(Member(one.node, record=one) for one in known)))
+    members = _join(answers, ids, only)
+    results = list(answers.failed)
     if view and ask_nodes:
-        members, told = ask_nodes(members, view)
-        results += told
-    if found:
-        facts = {"form": found.form, "nodes": len(wanted), "states": states(wanted)}
-        if found.note:
-            results.append(Result("pyslurm", SKIP, f"{found.note}; used {found.form}"))
-        results.append(judged("slurm_nodes", lambda: slurm_nodes.judge(members, policy), policy, facts))
-        everyone = replace(members, members=tuple(Member(one.name, one) for one in nodes))
-        results.append(judged("jobs", lambda: queue.judge(queue.Facts(jobs, everyone), policy), policy))
-    results += asides
-    if only is not None:
-        results = [replace(one, findings=_about(one.findings, members)) for one in results]
-    named = {one.name for one in nodes} | {one.name for one in members.members}
-    strangers = sorted(set(kept) - named) if found else []
-    if strangers:
-        results.append(
-            Result("node_records", SKIP, f"{fold_nodes(strangers)}: a record, but no node of that name in Slurm")
-        )
-    if view:
-        results = beside(results, view, members)
-        results += of_aws(view, members, nodes, policy, only)
-    results += of_records(members, policy, troubles)
-    if any(gpu_again.faulty(one) for one in members.members):
-        results.append(judged("gpu_again", lambda: gpu_again.judge(members, partial(all_of, folders)), policy))
-    names = frozenset(one.name for one in nodes) or frozenset(one.subject for one in checks.instances(view))
-    names |= frozenset(ids.values())
-    readable = bool(found or kept or (view and checks.readable(view)))
-    return Half(tuple(results), members, readable, names, view)
+        members, brought = ask_nodes(members, view)
+        results += brought
+    records_of = partial(node_records.all_of, folders)
+    gathered = Gathered(members, answers.listed, answers.queue, _whole_cluster(view), records_of)
+    results += _judge(gathered, answers, policy, only)
+    named = frozenset(node.name for node in answers.nodes)
+    named = named or frozenset(instance.subject for instance in aws_checks.instances(view))
+    readable = bool(answers.listed or answers.records.newest or (view and aws_checks.readable(view)))
+    return Half(tuple(results), members, readable, named | frozenset(ids.values()), view)
+
+
+# asking
+
+
+def _ask(
+    host: Host,
+    policy: Policy,
+    folders: Sequence[str],
+    ask_slurm: bool,
+    ask_aws: Callable[[hyperpod.Layout], View] | None,
+) -> _Answers:
+    if ask_slurm:
+        _start(host)
+    failed: list[Result] = []
+    layout = _tried("hyperpod_files", partial(hyperpod.layout, host), failed) or hyperpod.Layout()
+    cloud = aws_checks.in_thread(partial(ask_aws, layout)) if ask_aws else None
+    nodes = _tried("slurm_nodes", partial(slurm.nodes, host), failed) if ask_slurm else None
+    queue = _tried("jobs", partial(slurm.queue, host), failed) if nodes else None
+    kept = node_records.read(folders)
+    rows = checks.of_controller(kept.hooks) if nodes else checks.OF_DAEMONS if ask_slurm else ()
+    checked = checks.asked(rows, host, policy)  # before AWS is waited for: the time for programs runs out meanwhile
+    view = cloud() if cloud else None
+    return _Answers(layout, nodes, queue or (), kept, view, tuple(failed), tuple(checked))
+
+
+def _start(host: Host) -> None:
+    """The programs that are sure to be needed run side by side."""
+    for name in () if slurm.has_pyslurm(host) else ("scontrol_nodes_json", "squeue"):
+        slurm.start(host, name)
+    for name in ("scontrol_ping", "scontrol_config"):
+        slurm.start(host, name)
+
+
+def _tried(name: str, ask: Callable[[], T], failed: list[Result]) -> T | None:
+    """The answer; where there is none, None, and a result that says why."""
+    try:
+        return ask()
+    except Skip:
+        return None
+    except Exception as error:
+        failed.append(Result(name, UNKNOWN, probe.reason(error)))
+        return None
+
+
+# joining
+
+
+def _join(answers: _Answers, ids: Mapping[str, str], only: Chooser | None) -> Members:
+    """The nodes that were asked for; where Slurm lists none, those that left records count as nodes."""
+    cluster = aws_checks.cluster(answers.view)
+    instances = aws_checks.instances(answers.view)
+    newest = answers.records.newest
+    members = join.join(
+        [node for node in answers.nodes if only is None or only(node.name)],
+        time.time(),
+        queue=answers.queue,
+        records=newest,
+        roles=roles(answers.layout),
+        instance_ids=ids,
+        instances=[instance for instance in instances if only is None or only(instance.subject)],
+        cluster=cluster.name if cluster else answers.layout.cluster,
+        recovery=cluster.recovery if cluster else "",
+        region=answers.view.region if answers.view else "",
+    )
+    if answers.listed:
+        return members
+    there = {member.name for member in members.members}
+    more = [newest[name] for name in sorted(newest) if name not in there and (only is None or only(name))]
+    return replace(members, members=(*members.members, *(Member(record.node, record=record) for record in more)))
 
 
 def instance_ids(layout: hyperpod.Layout, view: View | None) -> dict[str, str]:
     """Node name to instance id. AWS knows better than files, which are old after a replacement."""
-    ids = {one.name: one.instance_id for one in layout.machines}
-    ids.update((one.subject, one.id) for one in checks.instances(view))
+    ids = {machine.name: machine.instance_id for machine in layout.machines}
+    ids.update((instance.subject, instance.id) for instance in aws_checks.instances(view))
     return ids
 
 
-def by_name_or_id(only: Callable[[str], bool] | None, ids: Mapping[str, str]) -> Callable[[str], bool] | None:
+def by_name_or_id(only: Chooser | None, ids: Mapping[str, str]) -> Chooser | None:
     """The same choice, which now takes a node by the id of its instance, too."""
     if only is None:
         return None
@@ -156,213 +175,76 @@ def by_name_or_id(only: Callable[[str], bool] | None, ids: Mapping[str, str]) ->
     return lambda name: chosen(name) or chosen(ids.get(name, ""))
 
 
-def beside(results: list[Result], view: View, members: Members) -> list[Result]:
-    """Slurm's findings, with HyperPod's word on the same node beside them."""
-    cluster = checks.cluster(view)
-    if cluster is None or not checks.complete(view):
+def roles(layout: hyperpod.Layout) -> dict[str, str]:
+    """Which nodes are no workers, by HyperPod's own files; never guessed from a group's name."""
+    found = {}
+    for machine in layout.machines:
+        if machine.address in layout.controllers or (machine.group and machine.group == layout.controller_group):
+            found[machine.name] = CONTROLLER
+        elif machine.group and machine.group == layout.login_group:
+            found[machine.name] = LOGIN
+        elif layout.controller_group:
+            found[machine.name] = WORKER
+    return found
+
+
+def _whole_cluster(view: View | None) -> Cluster | None:
+    """HyperPod's cluster, where all its instances are known: only then can a node be said to have none."""
+    return aws_checks.cluster(view) if view and aws_checks.complete(view) else None
+
+
+# judging
+
+
+def _judge(gathered: Gathered, answers: _Answers, policy: Policy, only: Chooser | None) -> list[Result]:
+    members = gathered.members
+    results = [*_of_slurm(gathered, policy), *answers.checked]
+    if only is not None:
+        results = [replace(result, findings=_about(result.findings, members)) for result in results]
+    known = {node.name for node in answers.nodes} | {member.name for member in members.members}
+    strangers = sorted(set(answers.records.newest) - known) if answers.listed else []
+    if strangers:
+        results.append(node_records.strangers(strangers))
+    if answers.view:
+        results += _of_aws(answers.view, answers.nodes, policy, only)
+    results += checks.judged(checks.OF_BOTH, gathered, policy)
+    results += node_records.results(members, policy, answers.records.unreadable)
+    return [*results, *checks.judged(checks.OF_RECORDS, gathered, policy)]
+
+
+def _of_slurm(gathered: Gathered, policy: Policy) -> list[Result]:
+    """Slurm's findings on nodes have HyperPod's word on the same node beside them."""
+    results = list(checks.judged(checks.OF_SLURM, gathered, policy))
+    if gathered.slurm and gathered.slurm.note:
+        results.insert(0, Result("pyslurm", SKIP, f"{gathered.slurm.note}; used {gathered.slurm.form}"))
+    cluster = gathered.hyperpod
+    if cluster is None:
         return results
     return [
-        replace(one, findings=matrix.beside(one.findings, members, cluster)) if one.probe == "slurm_nodes" else one
-        for one in results
+        replace(result, findings=matrix.beside(result.findings, gathered.members, cluster))
+        if result.probe == "slurm_nodes"
+        else result
+        for result in results
     ]
-
-
-def of_aws(
-    view: View,
-    members: Members,
-    nodes: Sequence[slurm.SlurmNode],
-    policy: Policy,
-    only: Callable[[str], bool] | None,
-) -> list[Result]:
-    """HyperPod's half, and what only both together can tell."""
-    partitions: dict[str, list[str]] = {}
-    for node in nodes:
-        for partition in node.partitions:
-            partitions.setdefault(partition, []).append(node.name)
-    results = checks.judge(view, policy, {name: tuple(some) for name, some in partitions.items()})
-    if only is not None:
-        others = {one.subject for one in checks.instances(view) if not only(one.subject)}
-        results = [
-            replace(one, findings=tuple(item for item in one.findings if item.subject not in others)) for one in results
-        ]
-    cluster = checks.cluster(view)
-    if nodes and cluster and checks.complete(view):
-        results.append(judged("slurm_and_hyperpod", lambda: matrix.judge(members, cluster, policy), policy))
-    return results
-
-
-def _of_view(view: View | None, only: Callable[[str], bool] | None) -> Mapping[str, Any]:
-    cluster = checks.cluster(view)
-    instances = [one for one in checks.instances(view) if only is None or only(one.subject)]
-    return {
-        "instances": instances,
-        "recovery": cluster.recovery if cluster else "",
-        "region": view.region if view else "",
-    }
-
-
-def _cluster_name(view: View | None) -> str:
-    cluster = checks.cluster(view)
-    return cluster.name if cluster else ""
 
 
 def _about(findings: Iterable[Finding], members: Members) -> tuple[Finding, ...]:
     """Findings of the whole cluster, or of a node that was chosen."""
-    chosen = {one.name for one in members.members}
-    return tuple(one for one in findings if not one.subject or one.subject in chosen)
+    chosen = {member.name for member in members.members}
+    return tuple(finding for finding in findings if not finding.subject or finding.subject in chosen)
 
 
-class _Hooks:
-    """The hooks check, with what the records know of them."""
-
-    __name__ = hook_lines.__name__
-
-    def __init__(self, ran: frozenset[str]) -> None:
-        self.ran = ran
-
-    def collect(self, host: Host) -> hook_lines.Facts:
-        return hook_lines.collect(host, self.ran)
-
-    judge = staticmethod(hook_lines.judge)
-
-
-def judged(name: str, judge: Callable[[], Iterable[Finding]], policy: Policy, facts: object = None) -> Result:
-    findings = tuple(policy.mute(finding) for finding in judge())
-    return Result(name, FAIL if findings else PASS, facts=probe.plain(facts), findings=findings)
-
-
-def all_of(folders: Sequence[str], node: str) -> list[records.Record]:
-    """Every record of a node that is kept, of the jobs beside the folders of node records too."""
-    return [one for folder in folders for one in records.all_records(folder.removesuffix("/nodes"), node)[0]]
-
-
-def states(nodes: Iterable[slurm.SlurmNode]) -> dict[str, int]:
-    counts: dict[str, int] = {}
+def _of_aws(view: View, nodes: Iterable[slurm.SlurmNode], policy: Policy, only: Chooser | None) -> list[Result]:
+    """HyperPod's half: findings of chosen nodes, of groups and of the cluster."""
+    partitions: dict[str, list[str]] = {}
     for node in nodes:
-        counts[node.words] = counts.get(node.words, 0) + 1
-    return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
-
-
-def roles(layout: hyperpod.Layout) -> dict[str, str]:
-    """Which nodes are no workers, by HyperPod's own files; never guessed from a group's name."""
-    found = {}
-    for one in layout.machines:
-        if one.address in layout.controllers or (one.group and one.group == layout.controller_group):
-            found[one.name] = CONTROLLER
-        elif one.group and one.group == layout.login_group:
-            found[one.name] = LOGIN
-        elif layout.controller_group:
-            found[one.name] = WORKER
-    return found
-
-
-# records
-
-
-def read_folders(folders: Sequence[str]) -> tuple[dict[str, records.Record], list[str], frozenset[str]]:
-    """The newest record of each node over all folders, what could not be read, and which hooks left any."""
-    found: list[records.Record] = []
-    troubles: list[str] = []
-    for folder in folders:
-        some, refused = records.read_folder(folder)
-        found += (replace(one, node=node_of(one)) for one in some)
-        troubles += refused
-    return records.newest(found), troubles, frozenset(one.hook for one in found)
-
-
-def node_of(record: records.Record) -> str:
-    """The node that a record says it is of: srun cannot put Slurm's node name into a file name."""
-    named = record.run.get("node")
-    return named if isinstance(named, str) and NODE_NAME.fullmatch(named) else record.node
-
-
-def of_records(members: Members, policy: Policy, troubles: Sequence[str]) -> list[Result]:
-    """What the nodes said of themselves: findings, what they could not look at, and who said nothing."""
-    results = []
-    findings: list[Finding] = []
-    unknown: dict[tuple[str, str], list[str]] = {}
-    fresh = 0
-    silent: list[str] = []
-    dropped: dict[str, list[str]] = {}
-    refused, rest = _refused(troubles)
-    hidden = {name for nodes in refused.values() for name in nodes}
-    for member in members.members:
-        if member.slurm is None and member.role in (CONTROLLER, LOGIN):
-            continue  # no job step ever runs there
-        record = member.record
-        if member.dropped:
-            dropped.setdefault(member.dropped, []).append(member.name)
-        if record is None or members.now - (record.run.get("time") or 0) > policy.report_fresh:
-            if member.name not in hidden:  # those left a record, and it is we who cannot read it
-                silent.append(member.name)
-            if record is None:
-                continue
-        else:
-            fresh += 1
-        for result in record.results:
-            if result.outcome == UNKNOWN:
-                unknown.setdefault((result.probe, result.note), []).append(member.name)
-            # the record's own word for its node may differ from the name that Slurm lists
-            findings += (replace(one, subject=member.name) for one in result.findings)
-        if not record.complete:
-            unknown.setdefault(("the rest of the record", "the hook was cut off"), []).append(member.name)
-    muted = tuple(one if one.muted else policy.mute(one) for one in findings)
-    if muted or fresh:
-        results.append(Result("node_records", FAIL if muted else PASS, facts={"fresh": fresh}, findings=muted))
-    for (name, note), nodes in unknown.items():
-        results.append(Result(name, UNKNOWN, f"{fold_nodes(nodes)}: {note}"))
-    for why, nodes in dropped.items():
-        results.append(Result("node_records", SKIP, f"{fold_nodes(nodes)}: {why}"))
-    for why, nodes in refused.items():
-        results.append(Result("node_records", UNKNOWN, f"records of {fold_nodes(nodes)} in {why}"))
-    for trouble in rest:
-        results.append(Result("node_records", UNKNOWN, trouble))
-    if silent:
-        results.append(never_looked_at(silent, members, policy))
-    return results
-
-
-_RECORD = re.compile(r"(.*)/([^/]+)\.[a-z]+\.jsonl(?:\.part)?: (.*)")
-
-
-def _refused(troubles: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
-    """Nodes by folder and reason, for records that are there and could not be read; and other troubles."""
-    refused: dict[str, list[str]] = {}
-    rest = []
-    for trouble in troubles:
-        if match := _RECORD.fullmatch(trouble):
-            nodes = refused.setdefault(f"{match[1]}: {match[3]}", [])
-            nodes += [match[2]] if match[2] not in nodes else []
-        else:
-            rest.append(trouble)
-    return refused, rest
-
-
-def never_looked_at(silent: list[str], members: Members, policy: Policy) -> Result:
-    """Who has no fresh record, and the line that makes them: a person runs it, and diagnose reads what it brought."""
-    nodes = {one.name: one.slurm for one in members.members}
-    up = [name for name in silent if (node := nodes[name]) and not slurm_nodes.is_out(node)]
-    look = [
-        Suggestion(
-            LOOK,
-            f"look at {len(up[at : at + MOST_AT_ONCE])} of them now",
-            COLLECT.format(shlex.quote(fold_nodes(up[at : at + MOST_AT_ONCE]))),
-        )
-        for at in range(0, len(up), MOST_AT_ONCE)
+        for partition in node.partitions:
+            partitions.setdefault(partition, []).append(node.name)
+    results = aws_checks.judge(view, policy, {name: tuple(names) for name, names in partitions.items()})
+    if only is None:
+        return results
+    others = {instance.subject for instance in aws_checks.instances(view) if not only(instance.subject)}
+    return [
+        replace(result, findings=tuple(finding for finding in result.findings if finding.subject not in others))
+        for result in results
     ]
-    if look:
-        look.append(Suggestion(LOOK, "then read what came", "hpslurm diagnose --reports reports"))
-    found = NO_RECORD.found(
-        f"{len(silent)} of {len(nodes)} nodes left no record in the last {policy.report_fresh / 3600:g} h: "
-        f"{fold_nodes(silent)}",
-        suggest=look,
-    )
-    asked = any(nodes[name] for name in silent)  # without Slurm's word nobody knows where a job can start
-    note = f"no fresh record of {fold_nodes(silent)}" + ("" if up or not asked else "; no job can start there now")
-    return Result("node_records", UNKNOWN, note, findings=(policy.mute(found),))
-
-
-def record_folders(rules: Policy, root: str) -> list[str]:
-    """Where records are: the shared folder if the site names one, and this machine's own."""
-    base = root.rstrip("/")
-    return [f"{base}{path}/nodes" for path in dict.fromkeys((rules.results_shared, rules.results)) if path]

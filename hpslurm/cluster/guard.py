@@ -14,12 +14,11 @@ from collections.abc import Iterable, Sequence
 from hpslurm.cluster import matrix, reasons
 from hpslurm.cluster.model import CONTROLLER, LOGIN, Member, Members
 from hpslurm.cluster.slurm_nodes import NO_RECOVERY, is_out
-from hpslurm.core import suggest
+from hpslurm.core import nodeset, suggest
 from hpslurm.core.finding import LOOK, P1, REBOOT, REPLACE, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Result
 from hpslurm.core.values import replace
-from hpslurm.show.render import fold_nodes
 
 ONE_CAUSE = Rule("cluster-one-cause", P1, "So much is out that one cause is likely", "operations.md § 8")
 MOST_IDS = 25  # of one BatchReboot- or BatchReplaceClusterNodes call; the same for a reason string
@@ -30,19 +29,19 @@ ACTS = (REBOOT, REPLACE)
 
 def apply(results: Sequence[Result], members: Members, policy: Policy) -> list[Result]:
     """The same results, with suggestions withdrawn, pinned to the nodes that they are for, or added to."""
-    by_name = {one.name: one for one in members.members}
+    by_name = {member.name: member for member in members.members}
     findings = [finding for result in results for finding in result.findings if not finding.muted]
     targets = {
-        one.subject
-        for one in findings
-        if any(item.step in ACTS for item in one.suggestions) and not _spared(by_name.get(one.subject))
+        finding.subject
+        for finding in findings
+        if any(item.harm in ACTS for item in finding.suggestions) and not _spared(by_name.get(finding.subject))
     }
-    workers = sum(one.role not in (CONTROLLER, LOGIN) for one in members.members) or 1
+    workers = sum(member.role not in (CONTROLLER, LOGIN) for member in members.members) or 1
     too_many = len(targets) >= FEWEST and len(targets) > policy.guard_share * workers
-    guarded = [replace(one, findings=_guarded(one.findings, by_name, members, too_many)) for one in results]
+    guarded = [replace(result, findings=_guarded(result.findings, by_name, members, too_many)) for result in results]
     if too_many:
-        found = policy.mute(_one_cause(targets, workers, findings, policy))
-        guarded.append(Result("guard", "fail", findings=(found,)))
+        finding = policy.mute(_one_cause(targets, workers, findings, policy))
+        guarded.append(Result("guard", "fail", findings=(finding,)))
     return guarded
 
 
@@ -74,7 +73,7 @@ def _guarded(
     for finding in findings:
         groups.setdefault((finding.rule.id, finding.muted), []).append(finding)
     chosen = {
-        key: _suggestions(group, by_name, members, too_many) if any(one.subject for one in group) else None
+        key: _suggestions(group, by_name, members, too_many) if any(finding.subject for finding in group) else None
         for key, group in groups.items()
     }
     guarded = []
@@ -106,23 +105,23 @@ def _suggestions(
             why = _withdrawn(item, by_name.get(name), too_many, group[0].rule)
             if not why:
                 for_whom.append(name)
-            elif item.step in ACTS:
+            elif item.harm in ACTS:
                 withdrawn.setdefault(why, []).append(name)
-        if item.step in ACTS and item.command:
+        if item.harm in ACTS and item.command:
             for put in _acts(item, for_whom, by_name, members):
                 _give(left, for_whom, put)
         else:
             _give(left, for_whom, item if len(for_whom) == len(subjects) else _pinned(item, for_whom))
     for why, names in withdrawn.items():
-        note = Suggestion(LOOK, f"no reboot or replacement is suggested for {fold_nodes(names)}: {why}")
+        note = Suggestion(LOOK, f"no reboot or replacement is suggested for {nodeset.fold(names)}: {why}")
         _give(left, names, note)
     return {name: tuple(dict.fromkeys(items)) for name, items in left.items()}
 
 
 def _withdrawn(item: Suggestion, member: Member | None, too_many: bool, rule: Rule) -> str:
-    if member is not None and _handled(member) and item.step != LOOK and rule.id != NO_RECOVERY.id:
+    if member is not None and _handled(member) and item.harm != LOOK and rule.id != NO_RECOVERY.id:
         return "HyperPod is handling it"
-    if item.step not in ACTS:
+    if item.harm not in ACTS:
         return ""
     return _spared(member) or ("this looks like one cause, do not act node by node" if too_many else "")
 
@@ -133,24 +132,24 @@ def _give(left: dict[str, list[Suggestion]], names: Iterable[str], item: Suggest
 
 
 def _pinned(item: Suggestion, names: Sequence[str]) -> Suggestion:
-    return replace(item, command=item.command.replace("{nodes}", shlex.quote(fold_nodes(names))))
+    return replace(item, command=item.command.replace("{nodes}", shlex.quote(nodeset.fold(names))))
 
 
 def _acts(item: Suggestion, names: Sequence[str], by_name: dict[str, Member], members: Members) -> Iterable[Suggestion]:
     """The reason string, then the same through the API where the ids are known; 25 nodes each."""
     for start in range(0, len(names), MOST_IDS):
-        some = names[start : start + MOST_IDS]
-        yield replace(_pinned(item, some), why=f"{item.why}{_jobs(some, by_name)}")
-        ids = [by_name[name].instance_id for name in some]
+        part = names[start : start + MOST_IDS]
+        yield replace(_pinned(item, part), why=f"{item.why}{_jobs(part, by_name)}")
+        ids = [by_name[name].instance_id for name in part]
         if (
             members.cluster
             and all(ids)
             and (suggest.ACTION_REBOOT in item.command or suggest.ACTION_REPLACE in item.command)
         ):
             region = f"--region {shlex.quote(members.region)} " if members.region else ""
-            verb = "replace" if item.step == REPLACE else "reboot"
+            verb = "replace" if item.harm == REPLACE else "reboot"
             yield Suggestion(
-                item.step,
+                item.harm,
                 "the same through the API, which does not wait for jobs",
                 f"aws sagemaker batch-{verb}-cluster-nodes --cluster-name {shlex.quote(members.cluster)} {region}"
                 f"--node-ids {' '.join(map(shlex.quote, ids))}",
@@ -162,9 +161,9 @@ def _jobs(names: Sequence[str], by_name: dict[str, Member]) -> str:
     jobs = {job.id: job for name in names for job in by_name[name].jobs}
     if not jobs:
         return ""
-    told = ", ".join(f"{job.id} of {job.user}" for job in list(jobs.values())[:MOST_JOBS])
+    named = ", ".join(f"{job.id} of {job.user}" for job in list(jobs.values())[:MOST_JOBS])
     more = f" and {len(jobs) - MOST_JOBS} more" if len(jobs) > MOST_JOBS else ""
-    return f"; jobs there: {told}{more} (state=fail waits until they end)"
+    return f"; jobs there: {named}{more} (state=fail waits until they end)"
 
 
 def _one_cause(targets: set[str], workers: int, findings: Iterable[Finding], policy: Policy) -> Finding:
@@ -176,7 +175,7 @@ def _one_cause(targets: set[str], workers: int, findings: Iterable[Finding], pol
     return ONE_CAUSE.found(
         f"{len(targets)} of {workers} nodes ask for a reboot or a replacement, {policy.guard_share:.0%} is the site's "
         "limit: this looks like one cause, do not act node by node",
-        evidence=[Evidence(rule, f"{len(names)} nodes: {fold_nodes(names)}") for rule, names in most],
+        evidence=[Evidence(rule, f"{len(names)} nodes: {nodeset.fold(names)}") for rule, names in most],
         suggest=[
             Suggestion(LOOK, "what they share: a switch, a subnet, a mount, an image, a change of configuration"),
             Suggestion(LOOK, "what changed, and when", "sudo tail -n 100 /var/log/slurm/slurmctld.log"),

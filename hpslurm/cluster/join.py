@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from hpslurm.cluster.model import Instance, Member, Members
+from hpslurm.core import nodeset
 from hpslurm.core.records import Record
 from hpslurm.sources.slurm import Queued, SlurmNode
 
@@ -30,8 +31,8 @@ def join(
     on_node = jobs_by_node(queue)
     members = []
     left = _newest(instances)
-    by_id = {one.id: one for one in left.values()}
-    by_address = {one.address: one for one in left.values() if one.address}
+    by_id = {instance.id: instance for instance in left.values()}
+    by_address = {instance.address: instance for instance in left.values() if instance.address}
     for node in nodes:
         known_id = (instance_ids or {}).get(node.name) or node.instance_id or ""
         # by host name, else by the id that HyperPod's own files give, else by address
@@ -69,23 +70,19 @@ def join(
 
 def _newest(instances: Iterable[Instance]) -> dict[str, Instance]:
     """By name. While one is being replaced, the old and the new instance share it: the new one counts."""
-    found: dict[str, Instance] = {}
-    for instance in sorted(instances, key=lambda one: one.launched or 0):
-        found[instance.subject] = instance
-    return found
+    newest: dict[str, Instance] = {}
+    for instance in sorted(instances, key=lambda instance: instance.launched or 0):
+        newest[instance.subject] = instance
+    return newest
 
 
 def jobs_by_node(queue: Iterable[Queued]) -> dict[str, list[Queued]]:
     """Jobs that hold nodes, by node name."""
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
-    found: dict[str, list[Queued]] = {}
+    jobs: dict[str, list[Queued]] = {}
     for job in queue:
-        if not job.nodes:
-            continue
-        for name in NodeSet(job.nodes, resolver=RESOLVER_NOGROUP):
-            found.setdefault(name, []).append(job)
-    return found
+        for name in nodeset.names_in(job.nodes):
+            jobs.setdefault(name, []).append(job)
+    return jobs
 
 
 def _current(record: Record | None, node: SlurmNode, instance_id: str) -> tuple[Record | None, str]:

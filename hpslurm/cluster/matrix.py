@@ -12,11 +12,12 @@ from collections.abc import Iterable, Iterator
 
 from hpslurm.cluster import reasons
 from hpslurm.cluster.aws.hyperpod import STUCK_MINUTES, WORKING, named, span
-from hpslurm.cluster.model import CONTROLLER, LOGIN, Cluster, Instance, Member, Members
+from hpslurm.cluster.model import CONTROLLER, LOGIN, Cluster, Gathered, Instance, Member, Members
 from hpslurm.cluster.slurm_nodes import is_out
 from hpslurm.core import suggest
 from hpslurm.core.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Skip
 from hpslurm.core.values import dataclass, replace
 from hpslurm.sources.slurm import NOT_RESPONDING, SlurmNode
 
@@ -167,8 +168,21 @@ def _in_use(there: str, instance: Instance | None) -> Reading | None:
     return Reading("coming: wait", hands_off=True) if there == BUSY else None
 
 
-def judge(members: Members, cluster: Cluster, policy: Policy) -> Iterator[Finding]:
-    """Findings that need both sides. Call it only when both sides were read in full."""
+@dataclass(frozen=True)
+class Facts:
+    members: Members
+    cluster: Cluster
+
+
+def collect(gathered: Gathered) -> Facts:
+    """Findings need both sides, and both in full."""
+    if gathered.slurm is None or not gathered.slurm.nodes or gathered.hyperpod is None:
+        raise Skip("not both sides were read in full")
+    return Facts(gathered.members, gathered.hyperpod)
+
+
+def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
+    members, cluster = facts.members, facts.cluster
     for member in members.members:
         reading = read(member, cluster, members.now)
         if reading is None or reading.rule is None:
@@ -176,33 +190,33 @@ def judge(members: Members, cluster: Cluster, policy: Policy) -> Iterator[Findin
         yield reading.rule.found(
             reading.words + _message(member.instance),
             evidence=both(member, members.now),
-            suggest=_steps(reading.rule, member, cluster),
+            suggest=_suggestions(reading.rule, cluster),
             subject=member.name,
         )
 
 
 def beside(findings: Iterable[Finding], members: Members, cluster: Cluster) -> tuple[Finding, ...]:
     """Slurm's findings with HyperPod's side as evidence, and what the two mean together."""
-    told_of = []
+    together = []
     for finding in findings:
         member = members.named(finding.subject)
         reading = read(member, cluster, members.now) if member else None
         if member is None or reading is None:
-            told_of.append(finding)
+            together.append(finding)
             continue
-        seen = (Evidence("HyperPod", told(member.instance, members.now)), Evidence("together", reading.words))
-        told_of.append(replace(finding, evidence=(*finding.evidence, *seen)))
-    return tuple(told_of)
+        seen = (Evidence("HyperPod", instance_line(member.instance, members.now)), Evidence("together", reading.words))
+        together.append(replace(finding, evidence=(*finding.evidence, *seen)))
+    return tuple(together)
 
 
 def both(member: Member, now: float) -> list[Evidence]:
     """The two states side by side."""
     node, instance = member.slurm, member.instance
     slurm = f"{node.words}{f', reason {node.reason!r}' if node.reason else ''}" if node else "no such node"
-    return [Evidence("Slurm", slurm), Evidence("HyperPod", told(instance, now))]
+    return [Evidence("Slurm", slurm), Evidence("HyperPod", instance_line(instance, now))]
 
 
-def told(instance: Instance | None, now: float) -> str:
+def instance_line(instance: Instance | None, now: float) -> str:
     """One line about an instance, for evidence."""
     if instance is None:
         return "no such instance"
@@ -216,7 +230,7 @@ def _message(instance: Instance | None) -> str:
     return f" ({instance.message})"
 
 
-def _steps(rule: Rule, member: Member, cluster: Cluster) -> list[Suggestion]:
+def _suggestions(rule: Rule, cluster: Cluster) -> list[Suggestion]:
     if rule in (FAILED_IN_USE, LOST_IN_USE):
         return [Suggestion(LOOK, "which jobs are there", "squeue -w {nodes}"), suggest.drain(rule.id)]
     if rule == NOT_REGISTERED:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from hpslurm.core.records import Record
 from hpslurm.core.values import dataclass
 from hpslurm.node import instance as types
-from hpslurm.sources.slurm import Queued, SlurmNode
+from hpslurm.sources.slurm import Nodes, Queued, SlurmNode
 
 CONTROLLER = "controller"
 LOGIN = "login"
@@ -32,7 +33,6 @@ class Group:
     partitions: tuple[str, ...] = ()
     security_groups: tuple[str, ...] = ()
     subnets: tuple[str, ...] = ()
-    own_network: bool = False
     scaling: bool = False
     image_status: str = ""
     update: str = ""
@@ -133,4 +133,19 @@ class Members:
     region: str = ""
 
     def named(self, name: str) -> Member | None:
-        return next((one for one in self.members if one.name == name), None)
+        return next((member for member in self.members if member.name == name), None)
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """All that one look brought, for the checks to judge.
+
+    ``members`` are the nodes that were asked for; ``slurm`` are all of Slurm's, None where it told of none.
+    ``hyperpod`` is None where AWS did not describe the cluster, or not list all its instances.
+    """
+
+    members: Members
+    slurm: Nodes | None = None
+    queue: tuple[Queued, ...] = ()
+    hyperpod: Cluster | None = None
+    records_of: Callable[[str], list[Record]] = lambda node: []  # every record of a node that is kept

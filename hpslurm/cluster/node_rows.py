@@ -13,19 +13,19 @@ from hpslurm.show.page import GRAVEST, Row
 
 def node_rows(results: Iterable[Result], members: Members) -> list[Row]:
     """A row for each node, gravest first; the order of names within."""
-    found: dict[str, dict[str, str]] = {}
+    ids_of: dict[str, dict[str, str]] = {}
     for result in results:
         for finding in result.findings:
             if finding.subject and not finding.muted:
-                found.setdefault(finding.subject, {})[finding.rule.id] = finding.rule.priority
-    rows = [_row(member, found.get(member.name, {}), members.now) for member in members.members]
+                ids_of.setdefault(finding.subject, {})[finding.rule.id] = finding.rule.priority
+    rows = [_row(member, ids_of.get(member.name, {}), members.now) for member in members.members]
     order = ["p0", "p1", "p2", "unknown", "ok"]
     return sorted(rows, key=lambda row: order.index(row.grade))
 
 
-def _row(member: Member, found: Mapping[str, str], now: float) -> Row:
+def _row(member: Member, priority_of: Mapping[str, str], now: float) -> Row:
     node, instance, record = member.slurm, member.instance, member.record
-    ids = sorted(found.items(), key=lambda pair: (PRIORITIES.index(pair[1]), pair[0]))
+    ids = sorted(priority_of.items(), key=lambda pair: (PRIORITIES.index(pair[1]), pair[0]))
     # No job ever runs on a controller or login node, so nothing looks at it from the inside.
     looked_at = record is not None or member.role in (CONTROLLER, LOGIN)
     made = record.run.get("time") if record else None
@@ -39,7 +39,7 @@ def _row(member: Member, found: Mapping[str, str], now: float) -> Row:
         hyperpod=instance.status if instance else "",
         jobs=str(len(member.jobs) or ""),
         record=_age(now - made) if isinstance(made, (int, float)) else "",
-        findings=tuple((one, GRAVEST[priority]) for one, priority in ids),
+        findings=tuple((identity, GRAVEST[priority]) for identity, priority in ids),
         grade=GRAVEST[ids[0][1]] if ids else "ok" if looked_at else "unknown",
     )
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from hpslurm.cluster.model import Members
+from hpslurm.cluster.model import Gathered, Member, Members
 from hpslurm.cluster.slurm_nodes import is_out
-from hpslurm.core import suggest
+from hpslurm.core import nodeset, suggest
 from hpslurm.core.finding import CONFIGURE, LOOK, P1, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Skip
 from hpslurm.core.text import clean
-from hpslurm.core.values import dataclass
-from hpslurm.show.render import fold_nodes
+from hpslurm.core.values import dataclass, replace
 from hpslurm.sources.slurm import Queued
 
 SICK = Rule("jobs-wait-for-sick-nodes", P1, "Jobs wait for nodes that are out", "operations.md § 7")
@@ -41,8 +41,17 @@ MOST_IDS = 100  # job ids in one command
 
 @dataclass(frozen=True)
 class Facts:
+    """Jobs wait for all nodes, whether these were asked for or not."""
+
     queue: tuple[Queued, ...]
     members: Members
+
+
+def collect(gathered: Gathered) -> Facts:
+    if gathered.slurm is None:
+        raise Skip("Slurm did not list its nodes")
+    everyone = tuple(Member(node.name, node) for node in gathered.slurm.nodes)
+    return Facts(gathered.queue, replace(gathered.members, members=everyone))
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
@@ -66,19 +75,19 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
 
 def _waiting(facts: Facts) -> Iterator[Finding]:
     """Only a job whose own words point at a node that is out: an ordinary queue says Resources or Priority."""
-    out = {one.name for one in facts.members.members if one.slurm and is_out(one.slurm)}
+    out = {member.name for member in facts.members.members if member.slurm and is_out(member.slurm)}
     waiting: dict[Queued, list[str]] = {}
     for job in facts.queue:
         if job.state != "PENDING" or not _OUT.search(job.reason):
             continue
         named = _UNAVAILABLE.search(job.reason)
-        wanted = _expanded(named[1]) if named else _of_partitions(job, facts.members)
+        wanted = set(nodeset.names_in(named[1])) if named else _of_partitions(job, facts.members)
         if sick := sorted(wanted & out):
             waiting[job] = sick
     if waiting:
         nodes = sorted({name for sick in waiting.values() for name in sick})
         yield SICK.found(
-            f"jobs waiting: {len(waiting)}, for nodes that are out: {fold_nodes(nodes)}",
+            f"jobs waiting: {len(waiting)}, for nodes that are out: {nodeset.fold(nodes)}",
             evidence=[_line(job) for job in waiting],
             suggest=[
                 Suggestion(LOOK, "the jobs, and what they ask for", f"squeue -j {_ids(waiting, ',')}"),
@@ -87,27 +96,18 @@ def _waiting(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _expanded(folded: str) -> set[str]:
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
-    try:
-        return set(NodeSet(folded, resolver=RESOLVER_NOGROUP))
-    except Exception:  # cut off in the middle of a list
-        return set()
-
-
 def _of_partitions(job: Queued, members: Members) -> set[str]:
     wanted = set(job.partition.split(","))
-    return {one.name for one in members.members if one.slurm and wanted & set(one.slurm.partitions)}
+    return {member.name for member in members.members if member.slurm and wanted & set(member.slurm.partitions)}
 
 
 def _completing(facts: Facts, policy: Policy) -> Iterator[Finding]:
-    known = {one.name for one in facts.members.members}
+    known = {member.name for member in facts.members.members}
     for job in facts.queue:
         since = facts.members.now - job.end_time if job.end_time else 0.0
         if job.state != "COMPLETING" or since <= policy.completing_max:
             continue
-        for name in sorted(_expanded(job.nodes) & known):
+        for name in sorted(known.intersection(nodeset.names_in(job.nodes))):
             yield COMPLETING.found(
                 f"job {job.id} of {clean(job.user, 40)} ended over {policy.completing_max} s ago, and still completes",
                 evidence=[_line(job)],

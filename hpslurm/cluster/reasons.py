@@ -69,8 +69,8 @@ def table() -> tuple[Row, ...]:
 def _row(raw: dict[str, Any]) -> Row:
     rule = None if raw.get("state") else Rule(raw["id"], raw["priority"], raw["title"], raw["reference"])
     advice = tuple(suggestion(raw["id"], *words) for words in raw.get("advice", ()))
-    if any(one.step in (REBOOT, REPLACE) for one in advice):
-        looks = sum(one.step == LOOK for one in advice)
+    if any(suggestion.harm in (REBOOT, REPLACE) for suggestion in advice):
+        looks = sum(suggestion.harm == LOOK for suggestion in advice)
         advice = (*advice[:looks], suggest.save_evidence(), *advice[looks:])
     return Row(
         raw["id"],
@@ -83,15 +83,15 @@ def _row(raw: dict[str, Any]) -> Row:
     )
 
 
-def suggestion(rule_id: str, step: str, why: str, command: str) -> Suggestion:
+def suggestion(rule_id: str, harm: str, why: str, command: str) -> Suggestion:
     """A table's advice; without a command, drain, reboot and replace are worded as everywhere."""
-    if not command and step == DRAIN:
+    if not command and harm == DRAIN:
         return suggest.drain(rule_id)
-    if not command and step == REBOOT:
+    if not command and harm == REBOOT:
         return suggest.reboot(why)
-    if not command and step == REPLACE:
+    if not command and harm == REPLACE:
         return suggest.replace(why)
-    return Suggestion(step, why, command)
+    return Suggestion(harm, why, command)
 
 
 def table_rules() -> tuple[Rule, ...]:
@@ -110,9 +110,9 @@ def _parts(segment: str) -> list[Part]:
     for row in table():
         if row.whole and row.pattern.fullmatch(segment):
             return [Part(segment, row)]
-    found = [Part(text, _known(text)) for text in segment.split(ALSO)]
-    if any(part.row for part in found):
-        return found
+    parts = [Part(text, _known(text)) for text in segment.split(ALSO)]
+    if any(part.row for part in parts):
+        return parts
     return [Part(segment, None)]
 
 
@@ -143,8 +143,8 @@ def meant_by(text: str) -> str:
     Either the word action stands before a word like reboot or replace, or the letters of the
     whole text are nearly those of one of the two.
     """
-    for found in _ACTION.finditer(text):
-        word = re.sub(r"[^a-z]", "", found[1].casefold())
+    for match in _ACTION.finditer(text):
+        word = re.sub(r"[^a-z]", "", match[1].casefold())
         if word.startswith(_REPLACE_WORDS) or _alike(word, "replace"):
             return suggest.ACTION_REPLACE
         if word.startswith(_REBOOT_WORDS) or _alike(word, "reboot"):

@@ -11,11 +11,11 @@ import re
 import shlex
 from collections.abc import Iterator
 
+from hpslurm.core import nodeset
 from hpslurm.core.finding import CONFIGURE, LOOK, P1, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Skip, Unknown
 from hpslurm.core.values import dataclass
-from hpslurm.show.render import fold_nodes
 from hpslurm.sources import slurm
 from hpslurm.sources.host import Host
 
@@ -44,7 +44,7 @@ def collect(host: Host) -> Facts:
     except FileNotFoundError:
         raise Skip(f"{path} does not exist") from None
     hashes = slurm.config(host).get("hash_val", ("Match",))[0]
-    known = {one.name: one for one in slurm.nodes(host).nodes}
+    known = {node.name: node for node in slurm.nodes(host).nodes}
     # nodes that registered by themselves (slurmd -Z) stand in no file
     dynamic = {name for name, node in known.items() if any(flag.startswith("DYNAMIC") for flag in node.flags)}
     return Facts(
@@ -57,8 +57,6 @@ def collect(host: Host) -> Facts:
 
 def nodes_of(host: Host, path: str, depth: int = 0) -> set[str]:
     """Names on the NodeName lines of the file and of those that it includes; nodes of State=FUTURE do not count."""
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
     if depth > DEEPEST:
         raise Unknown(f"{path}: files include one another more than {DEEPEST} deep")
     names: set[str] = set()
@@ -73,8 +71,8 @@ def nodes_of(host: Host, path: str, depth: int = 0) -> set[str]:
         name = settings.get("nodename", "DEFAULT")
         if name != "DEFAULT" and settings.get("state", "").upper() != "FUTURE":
             try:
-                names.update(NodeSet(name, resolver=RESOLVER_NOGROUP))
-            except Exception as error:
+                names.update(nodeset.unfold(name))
+            except nodeset.NoNodeList as error:
                 raise Unknown(f"{path}: NodeName={name} is no list of nodes: {error}") from None
     return names
 
@@ -95,8 +93,8 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
         )
     if facts.only_file or facts.only_controller:
         sides = [
-            f"only in {facts.path}: {fold_nodes(sorted(facts.only_file))}" if facts.only_file else "",
-            f"only in slurmctld: {fold_nodes(sorted(facts.only_controller))}" if facts.only_controller else "",
+            f"only in {facts.path}: {nodeset.fold(sorted(facts.only_file))}" if facts.only_file else "",
+            f"only in slurmctld: {nodeset.fold(sorted(facts.only_controller))}" if facts.only_controller else "",
         ]
         yield NODES.found(
             "; ".join(filter(None, sides)),

@@ -9,13 +9,16 @@ speaks for itself.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from hpslurm.cluster import reasons
-from hpslurm.cluster.model import Member, Members
+from hpslurm.cluster.model import Gathered, Member, Members
 from hpslurm.core import suggest
 from hpslurm.core.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
+from hpslurm.core.probe import Skip
 from hpslurm.core.text import clean
 from hpslurm.sources.slurm import NOT_RESPONDING, SlurmNode, folded
 
@@ -86,6 +89,19 @@ def is_out(node: SlurmNode) -> bool:
     return node.state not in GOOD_BASES or bool(flags & (OUT_FLAGS | REBOOT_FLAGS)) or bool(flags - KNOWN_FLAGS)
 
 
+def collect(gathered: Gathered) -> Members:
+    if gathered.slurm is None:
+        raise Skip("Slurm did not list its nodes")
+    return gathered.members
+
+
+def figures(gathered: Gathered) -> dict[str, Any]:
+    """For the report's head: how many nodes are in which state, the most first."""
+    words = [member.slurm.words for member in gathered.members.members if member.slurm]
+    states = sorted(Counter(words).items(), key=lambda pair: (-pair[1], pair[0]))
+    return {"form": gathered.slurm.form if gathered.slurm else "", "nodes": len(words), "states": dict(states)}
+
+
 def judge(members: Members, policy: Policy) -> Iterator[Finding]:
     for member in members.members:
         if member.slurm is not None:
@@ -127,8 +143,8 @@ def _of(member: Member, node: SlurmNode, members: Members) -> Iterator[Finding]:
 
 def _is_unknown(node: SlurmNode) -> bool:
     """A wrong registration leaves the base UNKNOWN: that is not the news."""
-    told = {"INVALID_REG", NOT_RESPONDING} & set(node.flags)
-    return bool(set(node.flags) - KNOWN_FLAGS) or (node.state not in GOOD_BASES | {"DOWN"} and not told)
+    explained = {"INVALID_REG", NOT_RESPONDING} & set(node.flags)
+    return bool(set(node.flags) - KNOWN_FLAGS) or (node.state not in GOOD_BASES | {"DOWN"} and not explained)
 
 
 def _by_state(flags: set[str]) -> Rule:

@@ -14,10 +14,10 @@ def heads(results: Sequence[Result], members: Members) -> list[str]:
     lines = []
     for result in results:
         if result.probe == "hyperpod" and result.facts:
-            told = result.facts
-            counted = ", ".join(f"{number} {state}" for state, number in told["instances"].items())
-            who = f" (asked as {told['identity']})" if told["identity"] else ""
-            where = f"HyperPod cluster {told['cluster']} in {told['region']}: {told['status']}"
+            figures = result.facts
+            counted = ", ".join(f"{number} {state}" for state, number in figures["instances"].items())
+            who = f" (asked as {figures['identity']})" if figures["identity"] else ""
+            where = f"HyperPod cluster {figures['cluster']} in {figures['region']}: {figures['status']}"
             lines.append(f"{where}, instances: {counted or 'none'}{who}")
         if result.probe == "slurm_nodes" and result.facts:
             counted = ", ".join(f"{number} {state}" for state, number in result.facts["states"].items())
@@ -39,14 +39,14 @@ def text(results: Sequence[Result], members: Members) -> list[str]:
     """The report as people see it."""
     lines = [line for head in heads(results, members) for line in render.fitted(head)]
     folded = render.fold(finding for result in results for finding in result.findings)
-    lines += [line for one in folded for line in render.finding_lines(one)]
+    lines += [line for finding in folded for line in render.finding_lines(finding)]
     not_checked = render.not_checked(results)
     lines += render.not_checked_lines(not_checked)
-    for one in results:
-        if one.outcome == SKIP and one.probe == "node_records":
-            lines += render.labelled("SKIP", f"{one.probe}: {one.note}")
-    passed = sum(one.outcome == PASS for one in results)
+    for result in results:
+        if result.outcome == SKIP and result.probe == "node_records":
+            lines += render.labelled("SKIP", f"{result.probe}: {result.note}")
+    passed = sum(result.outcome == PASS for result in results)
     lines += render.fitted(render.summary(folded, len(not_checked), passed))
-    if all(one.muted or one.rule.priority == "P2" for one in folded):
+    if all(finding.muted or finding.rule.priority == "P2" for finding in folded):
         lines += render.wrapped("", STILL_FAILING, render.terminal_width())
     return lines

@@ -20,7 +20,7 @@ DRAIN = "drain"
 CONFIGURE = "configure"
 REBOOT = "reboot"
 REPLACE = "replace"
-STEPS = (LOOK, DRAIN, CONFIGURE, REBOOT, REPLACE)  # in order of harm
+HARMS = (LOOK, DRAIN, CONFIGURE, REBOOT, REPLACE)  # in order of harm
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class Evidence:
 class Suggestion:
     """One thing a person could do; ``{nodes}`` in a command becomes the folded node list.
 
-    ``step`` is one of ``STEPS``. hpslurm never runs ``command``.
+    ``harm`` is one of ``HARMS``. hpslurm never runs ``command``.
     """
 
-    step: str
+    harm: str
     why: str
     command: str = ""
 

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     class Probe(Protocol):
         """The shape of a probe module; ``start(door)`` may exist too, for a slow door."""
 
-        __name__: str
-
         def collect(self, door: Any) -> Any: ...
 
         def judge(self, facts: Any, policy: Policy) -> Iterator[Finding]: ...

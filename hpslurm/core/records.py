@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from hpslurm import __version__
-from hpslurm.core.finding import PRIORITIES, STEPS, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.finding import HARMS, PRIORITIES, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import FAIL, PASS, SKIP, UNKNOWN, Result
 from hpslurm.core.text import clean
-from hpslurm.core.values import asdict, dataclass, field
+from hpslurm.core.values import dataclass, field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing costs a hook as much as several probes
@@ -103,9 +103,14 @@ def finding_line(finding: Finding, node: str = "") -> dict[str, Any]:
         subject=finding.subject or node,
         detail=clean(finding.detail),
         evidence=[{"source": clean(one.source), "text": clean(one.text)} for one in finding.evidence],
-        suggestions=[asdict(one) for one in finding.suggestions],
+        suggestions=[suggestion_line(suggestion) for suggestion in finding.suggestions],
         muted=finding.muted,
     )
+
+
+def suggestion_line(suggestion: Suggestion) -> dict[str, str]:
+    """As JSON, where its degree of harm is called ``step``: a public name."""
+    return {"step": suggestion.harm, "why": suggestion.why, "command": suggestion.command}
 
 
 def end_line(results: Sequence[Result], **more: Any) -> dict[str, Any]:
@@ -344,43 +349,56 @@ class Record:
         return [finding for result in self.results for finding in result.findings]
 
 
-def job_records(results: str, job: str) -> tuple[list[Record], list[str]]:
-    """All nodes' records of a job, and what was refused or could not be read, in words."""
+@dataclass(frozen=True)
+class Unreadable:
+    """A record that is there and was refused or could not be read; or a folder of them, which has no node and hook."""
+
+    path: str
+    why: str
+    node: str = ""
+    hook: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.why}"
+
+
+def job_records(results: str, job: str) -> tuple[list[Record], list[Unreadable]]:
+    """All nodes' records of a job."""
     return read_folder(f"{results}/jobs/{job}")
 
 
-def node_records(results: str) -> tuple[list[Record], list[str]]:
+def node_records(results: str) -> tuple[list[Record], list[Unreadable]]:
     """The newest record of every node and hook."""
     return read_folder(f"{results}/nodes")
 
 
-def all_records(results: str, node: str = "") -> tuple[list[Record], list[str]]:
+def all_records(results: str, node: str = "") -> tuple[list[Record], list[Unreadable]]:
     """Every record of every job that is kept, of all nodes or of one; of a requeued job the last start only."""
-    found, troubles = read_folder(f"{results}/nodes", node)
+    found, unreadable = read_folder(f"{results}/nodes", node)
     try:
         jobs = sorted(name for name in os.listdir(f"{results}/jobs") if _JOB.fullmatch(name))
     except FileNotFoundError:
         jobs = []
     except OSError as error:
-        jobs, troubles = [], [*troubles, f"{results}/jobs: {error.strerror}"]
+        jobs, unreadable = [], [*unreadable, Unreadable(f"{results}/jobs", str(error.strerror))]
     for job in jobs:
-        kept, trouble = read_folder(f"{results}/jobs/{job}", node)
-        found += kept
-        troubles += trouble
+        of_job, not_read = read_folder(f"{results}/jobs/{job}", node)
+        found += of_job
+        unreadable += not_read
     # the newest record of a node is one of its job's, too
     unique = {(one.node, one.hook, one.run.get("job"), one.run.get("time")): one for one in found}
-    return list(unique.values()), troubles
+    return list(unique.values()), unreadable
 
 
-def read_folder(folder: str, node: str = "") -> tuple[list[Record], list[str]]:
-    """Every ``<node>.<hook>.jsonl`` of a folder, or one node's, and what was refused or not readable, in words."""
-    found, troubles = [], []
+def read_folder(folder: str, node: str = "") -> tuple[list[Record], list[Unreadable]]:
+    """Every ``<node>.<hook>.jsonl`` of a folder, or one node's."""
+    found, unreadable = [], []
     try:
         names = sorted(os.listdir(folder))
     except FileNotFoundError:
         return [], []
     except OSError as error:
-        return [], [f"{folder}: {error.strerror}"]
+        return [], [Unreadable(folder, str(error.strerror))]
     whole = {name for name in names if name.endswith(".jsonl")}
     for name in names:
         shape = re.fullmatch(r"(.+)\.([a-z]+)\.jsonl(\.part)?", name)
@@ -390,8 +408,8 @@ def read_folder(folder: str, node: str = "") -> tuple[list[Record], list[str]]:
             found.append(read(f"{folder}/{name}", shape[1], shape[2]))
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) and error.strerror else error
-            troubles.append(f"{folder}/{name}: {clean(str(why))}")
-    return found, troubles
+            unreadable.append(Unreadable(f"{folder}/{name}", clean(str(why)), shape[1], shape[2]))
+    return found, unreadable
 
 
 def read(path: str, node: str, hook: str) -> Record:
@@ -489,7 +507,7 @@ def _finding(line: Mapping[str, Any]) -> Finding:
         tuple(
             Suggestion(str(row["step"]), clean(str(row.get("why"))), clean(str(row.get("command") or ""), 2000))
             for row in rows("suggestions")
-            if row.get("step") in STEPS
+            if row.get("step") in HARMS
         ),
         text("subject"),
         text("muted"),

@@ -39,9 +39,9 @@ def rebuild(kind: Any, value: Any, where: str = "facts") -> Any:
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in inside:
             return None
-        for one in inside:
+        for possible in inside:
             try:
-                return rebuild(one, value, where)
+                return rebuild(possible, value, where)
             except Misfit:
                 continue
         raise Misfit(f"{where} holds {value!r:.40}")
@@ -105,7 +105,6 @@ class _Replayed:
     """A probe whose look is already over."""
 
     def __init__(self, module: Any, facts: Any) -> None:
-        self.__name__ = module.__name__
         self.module = module
         self.facts = facts
 
@@ -208,7 +207,8 @@ def _gating(
         return
     listed = record.end.get("gated")
     before = {clean(str(one), 60) for one in listed} if isinstance(listed, list) else set()
-    wanted = [one for one in probe.unmuted(results) if one.rule.id in policy.gate and one.rule.gateable]
+    unmuted = probe.unmuted(results)
+    wanted = [finding for finding in unmuted if finding.rule.id in policy.gate and finding.rule.gateable]
     now = _time(record)
     within = {node for time, node in recent if time > now - HOUR}
     capped = bool(policy.results_shared and policy.gate_per_hour) and record.node not in within
@@ -217,7 +217,7 @@ def _gating(
         wanted = []
     if wanted:
         recent.append((now, record.node))
-        for one in wanted:
-            yield _change("gated", record, one.rule.id, one.detail)
-    for rule in sorted(before - {one.rule.id for one in wanted}):
+        for finding in wanted:
+            yield _change("gated", record, finding.rule.id, finding.detail)
+    for rule in sorted(before - {finding.rule.id for finding in wanted}):
         yield _change("spared", record, rule, "was gated then")

@@ -7,6 +7,8 @@ once. What a node showed before the job began is no proof of what ended it, and 
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from collections.abc import Iterable, Sequence
 
 from hpslurm.core.finding import P2, ROOT, SYMPTOM, Diagnosis, Event, Finding
@@ -16,7 +18,7 @@ from hpslurm.core.values import dataclass, replace
 from hpslurm.job.report import BEFORE_THE_JOB
 from hpslurm.scan import joblog, lines
 from hpslurm.scan.collect import Collector
-from hpslurm.scan.reason import reason
+from hpslurm.scan.reason import HEALTHY, UNDETERMINED, reason
 from hpslurm.sources.slurm import SlurmJob
 
 # What root reads of a user's file, with that user's rights, head and tail; the user itself reads all.
@@ -53,8 +55,40 @@ def judged(job: SlurmJob | None, read: joblog.Found, records: Iterable[Record], 
     seen = {event.file for event in read.events}
     events = [*read.events, *(event for event in kept if event.file not in seen)]  # the epilog read the same files
     events += _state(job) if job else []
-    diagnosis = reason(events, [_weighed(one) for one in findings], read.notes)
+    diagnosis = reason(events, [_weighed(finding) for finding in findings], read.notes)
+    if job:
+        diagnosis = _filled(_not_healthy(diagnosis, job), job)
     return Cause(diagnosis, tuple(events), read.notes)
+
+
+def _not_healthy(diagnosis: Diagnosis, job: SlurmJob) -> Diagnosis:
+    """Output without a line of trouble is no health where Slurm saw the job fail."""
+    if diagnosis.cause != HEALTHY or not (job.state.startswith("FAILED") or job.exit_code):
+        return diagnosis
+    code = f"exit code {job.exit_code}:{job.exit_signal or 0}" if job.exit_code is not None else "failed"
+    why = f"Slurm says {clean(job.state, 40)}, {code}, and no line that was read tells why"
+    ask = "the output of the steps and ranks, if they write files of their own: name them (--output)"
+    return replace(
+        diagnosis, cause=UNDETERMINED, confidence="low", why=why, victims=(), missing=(*diagnosis.missing, ask)
+    )
+
+
+def _filled(diagnosis: Diagnosis, job: SlurmJob) -> Diagnosis:
+    """Commands with what is known here: the job's number, its nodes, and a program that this cluster has."""
+    nodes = job.nodes or ""
+    where = shlex.quote(nodes) if nodes and nodes not in ("(null)", "None assigned") else "NODE"
+
+    def known(words: str) -> str:
+        words = re.sub(r"\bJOBID\b", str(job.id), re.sub(r"\bNODE\b", lambda _: where, words))
+        if job.source != "sacct":  # whether this cluster keeps accounts is not known, and the controller still knows
+            words = re.sub(r"\bsacct -j (\S+)( --format=\S+)?", r"scontrol show job \1", words)
+        return words
+
+    return replace(
+        diagnosis,
+        missing=tuple(map(known, diagnosis.missing)),
+        suggestions=tuple(replace(advised, command=known(advised.command)) for advised in diagnosis.suggestions),
+    )
 
 
 def _output(job: SlurmJob | None, output: Sequence[str]) -> joblog.Found:
@@ -92,10 +126,11 @@ def about_output(job: SlurmJob) -> joblog.Job:
 
 
 def _read(about: joblog.Job) -> joblog.Found:
+    beside = joblog.beside(about)
     if os.geteuid() == 0 and about.uid != 0:
-        return joblog.look(about, limit=MOST, seconds=SECONDS, fast=True)
+        return joblog.look(about, beside, limit=MOST, seconds=SECONDS, fast=True)
     collector = Collector()
-    for path in joblog.paths(about):
+    for path in (*joblog.paths(about), *beside):
         if "%" in path:
             collector.unread.append(f"{clean(path, 200)}: the name holds a sign that Slurm did not resolve")
         else:

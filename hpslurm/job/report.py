@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hpslurm.core import records
+from hpslurm.core import nodeset, records
 from hpslurm.core.finding import Evidence, Finding
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import FAIL, PASS, UNKNOWN, Result, reason
 from hpslurm.core.records import Record
 from hpslurm.core.values import dataclass, replace
-from hpslurm.show.render import fold_nodes
 from hpslurm.sources import slurm
 from hpslurm.sources.host import Host
 from hpslurm.sources.slurm import SlurmJob
 
 SECONDS = 25.0  # for Slurm's programs together
+NOT_BEGUN = ("PENDING", "CONFIGURING", "REQUEUED")
 ACTIVE = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "RESIZING", "STAGE_OUT")
 BEFORE_THE_JOB = "seen by the prolog already, so it was there before the job"
 PROLOG, EPILOG = "prolog", "epilog"
@@ -104,6 +104,11 @@ class JobReport:
         return self.job is None or self.job.state not in ACTIVE
 
     @property
+    def has_output(self) -> bool:
+        """Whether the job began, so that there can be output of it."""
+        return self.job is None or self.job.state not in NOT_BEGUN
+
+    @property
     def counted(self) -> list[Finding]:
         return [one for one in self.named if not one.muted]
 
@@ -111,7 +116,7 @@ class JobReport:
     def outcome(self) -> list[Result]:
         outcome = [Result("records", FAIL if self.named else PASS, "", 0.0, None, self.named)]
         outcome += [Result(probe, UNKNOWN, f"{node}: {note}") for probe, note, node in self.seen.not_checked]
-        outcome += [Result("records", UNKNOWN, f"{one.what}: {fold_nodes(one.nodes)}") for one in self.seen.unseen]
+        outcome += [Result("records", UNKNOWN, f"{one.what}: {nodeset.fold(one.nodes)}") for one in self.seen.unseen]
         outcome += [Result("records", UNKNOWN, trouble) for trouble in self.troubles]
         return [*outcome, *([Result("slurm", UNKNOWN, self.why)] if self.why else [])]
 
@@ -144,8 +149,8 @@ def read(rules: Policy, results: str | None, job: str) -> tuple[list[Record], li
     found: dict[tuple[str, str], Record] = {}
     troubles: list[str] = []
     for folder in folders(rules, results):
-        kept, trouble = records.job_records(folder, job.partition("_")[0])
-        troubles += trouble
+        kept, unreadable = records.job_records(folder, job.partition("_")[0])
+        troubles += map(str, unreadable)
         for one in kept:
             found.setdefault((one.node, one.hook), one)
     return list(found.values()), troubles
@@ -158,14 +163,9 @@ def folders(rules: Policy, results: str | None) -> list[str]:
 
 def nodes_of(job: SlurmJob | None) -> list[str]:
     """The job's nodes by Slurm's list; empty where it has none."""
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
-    if job is None or not job.nodes or job.nodes in ("(null)", "None assigned"):
+    if job is None or job.nodes in ("(null)", "None assigned"):
         return []
-    try:
-        return list(NodeSet(job.nodes, resolver=RESOLVER_NOGROUP))
-    except Exception:
-        return []
+    return nodeset.names_in(job.nodes)
 
 
 def nothing_known(job_id: str, why: str, rules: Policy, results: str | None, troubles: Iterable[str]) -> str:

@@ -6,13 +6,14 @@ import os
 import time
 from typing import Any
 
-from hpslurm.core import records
+from hpslurm.core import nodeset, records
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import UNKNOWN, Result
 from hpslurm.core.text import clean
 from hpslurm.job import cause
 from hpslurm.job.report import ACTIVE, JobReport, View, well
 from hpslurm.scan import lines as scan_lines
+from hpslurm.scan.reason import HEALTHY, UNDETERMINED
 from hpslurm.show import diagnosis, render
 from hpslurm.sources.slurm import SlurmJob
 
@@ -61,19 +62,26 @@ def text(report: JobReport, ended: cause.Cause | None) -> list[str]:
     if well(job) and not folded and not not_checked and not troubles and not why and ended is None:
         return render.fitted(f"{head}; {_recorded(seen, job)}")
     lines = render.fitted(head)
+    if not report.over:
+        lines += render.labelled(
+            "WARN", f"the job is {job.state if job else 'not over'}: what follows is what there is so far"
+        )
     if ended:
         lines += diagnosis.text(ended.diagnosis)
     lines += [line for one in folded for line in render.finding_lines(one)]
     lines += render.not_checked_lines(not_checked)
-    warned = [f"{one.what}: {render.fold_nodes(one.nodes)}" for one in seen.unseen]
+    warned = [f"{one.what}: {nodeset.fold(one.nodes)}" for one in seen.unseen]
     warned += [clean(trouble) for trouble in (*troubles, *filter(None, [why]))]
     lines += [line for one in warned for line in render.labelled("WARN", one)]
     unknown = len(not_checked) + len(seen.unseen) + len(troubles) + bool(why) + len(ended.notes if ended else ())
-    return [*lines, *render.fitted(render.summary(folded, unknown, seen.passed))]
+    last = render.summary(folded, unknown, seen.passed)
+    if ended and ended.diagnosis.cause not in (HEALTHY, UNDETERMINED):
+        last = f"Cause found: {ended.diagnosis.cause} · {last.replace('Issues found', 'issues recorded on its nodes')}"
+    return [*lines, *render.fitted(last)]
 
 
 def _recorded(seen: View, job: SlurmJob | None) -> str:
-    missing = [f"{one.what}: {render.fold_nodes(one.nodes)}" for one in seen.unseen]
+    missing = [f"{one.what}: {nodeset.fold(one.nodes)}" for one in seen.unseen]
     if len(missing) == 2 and not seen.passed:
         return "its nodes left no record"
     return "; ".join(["nothing found on its nodes", *missing])

@@ -18,8 +18,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from hpslurm.core.text import clean
-from hpslurm.core.values import dataclass, field
-from hpslurm.nccl_tests.judge import Own
+from hpslurm.core.values import dataclass, field, replace
+from hpslurm.nccl_tests.ranks import shape
+from hpslurm.nccl_tests.verdict import Facts, Own, Verdict
+from hpslurm.nccl_tests.words import count
 
 NAME = "bandwidth.jsonl"
 NEWEST = 50  # runs of one kind that count; a median over years would hide a slow decline of the site
@@ -49,12 +51,42 @@ class Baselines:
 
     def own(self, kind: Kind) -> dict[int, Own]:
         """Per size in bytes, for exactly this kind of run."""
-        return {size: summary(rates) for (one, size), rates in self.rows.items() if one == kind}
+        return {size: summary(rates) for (other, size), rates in self.rows.items() if other == kind}
+
+    @property
+    def troubles(self) -> list[str]:
+        """What is wrong with the file, in words."""
+        troubles = [f"baselines not used: {self.problem}"] if self.problem else []
+        if self.unreadable:
+            troubles.append(f"{self.path}: {count(self.unreadable, 'line')} cannot be read, passed over")
+        return troubles
 
 
 def kind_of(instance: str, collective: str, nodes: int, ranks: int, nccl: str) -> Kind:
     """``nccl`` may be a full version or empty; the NCCL of runs that do not name it is compared as such."""
     return Kind(instance, collective, nodes, ranks, ".".join(nccl.split(".")[:2]))
+
+
+def with_own(facts: Facts, baselines: Baselines) -> Facts:
+    """The same run, with the site's own figures of its kind."""
+    about = shape(facts)
+    if about is None:
+        return facts
+    return replace(facts, own=baselines.own(kind_of(facts.instance, *about)))
+
+
+def keep(facts: Facts, verdict: Verdict, path: str, job: str) -> str:
+    """Record a run that is fit to be a measure; says what was done, or why not. Raises OSError."""
+    about = shape(facts)
+    rates = [(size.size, size.busbw) for size in verdict.sizes if size.busbw > 0]
+    if verdict.exit_code or verdict.against:
+        rules = [finding.rule.id + (" (muted)" if finding.muted else "") for finding in verdict.against]
+        why = ", ".join(dict.fromkeys(rules))
+        return f"not recorded: this run is {verdict.words} ({why}), and a measure must be good"
+    if about is None or not rates or not facts.instance:
+        return "not recorded: the instance type, or what was run, is not known"
+    nccl = about[-1]
+    return f"recorded {record(path, kind_of(facts.instance, *about), nccl, rates, job)} sizes in {path}"
 
 
 def summary(rates: list[float]) -> Own:
@@ -67,33 +99,33 @@ def summary(rates: list[float]) -> Own:
 
 def load(path: str) -> Baselines:
     """What the file holds; a missing file holds nothing, one that may not be read says so in ``problem``."""
-    found = Baselines(path)
+    baselines = Baselines(path)
     try:
         with open(path, "rb", opener=_without_waiting) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                found.problem = f"{path} is not a regular file"
-                return found
+                baselines.problem = f"{path} is not a regular file"
+                return baselines
             before = os.fstat(file.fileno()).st_size - LARGEST
             if before > 0:  # the newest runs stand at the end
                 file.seek(before - 1)
                 file.readline()
             text = file.read(LARGEST)
     except FileNotFoundError:
-        return found
+        return baselines
     except OSError as error:
-        found.problem = f"{path}: {error.strerror}"
-        return found
+        baselines.problem = f"{path}: {error.strerror}"
+        return baselines
     for line in text.splitlines():
-        if line.strip() and not _take(line, found):
-            found.unreadable += 1
-    return found
+        if line.strip() and not _take(line, baselines):
+            baselines.unreadable += 1
+    return baselines
 
 
 def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)  # a pipe that nobody writes to would be waited for
 
 
-def _take(line: bytes, found: Baselines) -> bool:
+def _take(line: bytes, baselines: Baselines) -> bool:
     try:
         row = json.loads(line)
         if row["type"] != "bandwidth":
@@ -106,7 +138,7 @@ def _take(line: bytes, found: Baselines) -> bool:
     if not all(isinstance(word, str) for word in words) or not math.isfinite(rate) or rate <= 0:
         return False
     kind = kind_of(words[0], words[1], nodes, ranks, words[2])
-    found.rows.setdefault((kind, size), []).append(rate)
+    baselines.rows.setdefault((kind, size), []).append(rate)
     return True
 
 

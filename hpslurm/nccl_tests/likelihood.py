@@ -95,13 +95,13 @@ class Explanation(Generic[Key]):
         for run in runs:
             for key in run.touched:
                 self._of.setdefault(key, []).append(run)
-        self._hot = [key for key in self._of if self._at_most(key) >= suspicion]
-        found = [self._search(start) for start in (lambda key: True, *starts)]
-        total, best = max(found, key=lambda one: one[0])
+        self._hot = [key for key in self._of if self._most_gain(key) >= suspicion]
+        sets = [self._search(start) for start in (lambda key: True, *starts)]
+        total, best = max(sets, key=lambda found: found[0])
         for key, often in best.items():
             self._set(key, often)
         close = {key: self._margin(key) for key in best}
-        for other_total, other in found:  # another whole that is about as likely
+        for other_total, other in sets:  # another whole that is about as likely
             instead = next((key for key in other if key not in best), None)
             for key in best:
                 if key not in other and total - other_total < close[key][0]:
@@ -109,8 +109,8 @@ class Explanation(Generic[Key]):
         self.open = {key for key, (margin, _) in close.items() if margin < MARGIN}
         self._close = {key: rival for key, (margin, rival) in close.items() if margin < CLEAR_MARGIN}
 
-    def _at_most(self, key: Key) -> float:
-        """More than this it cannot gain."""
+    def _most_gain(self, key: Key) -> float:
+        """A bound that is quick to tell: more than this it cannot gain."""
         gain = sum(math.log(run.ratio) for run in self._of[key] if run.ratio > 1)
         return gain + self._fast(key) * math.log(1 - self.often[-1]) if gain >= self._suspicion else gain
 
@@ -120,17 +120,17 @@ class Explanation(Generic[Key]):
 
     def suspects(self) -> list[Key]:
         """Who could be at fault; and who is named, with the rival, where another explains it nearly as well."""
-        found = [key for key in self._hot if key not in self.named and self.gain(key) >= self._suspicion]
-        for key, rival in self._close.items():
-            found += [one for one in (key, rival) if one is not None and one not in found]
-        return found
+        suspects = [key for key in self._hot if key not in self.named and self.gain(key) >= self._suspicion]
+        for pair in self._close.items():
+            suspects += [key for key in pair if key is not None and key not in suspects]
+        return suspects
 
     def _best(self, key: Key) -> tuple[float, float]:
         """The score (gain less price) of a fault that is not named, and how often it would slow a run."""
         if key not in self._scores:
             runs = [(run.ratio, run.rest, run.rest + run.ratio * (1 - run.rest)) for run in self._of[key]]
             fast, log = self._fast(key), math.log
-            found = []
+            scores = []
             for often in self.often:
                 not_it = 1 - often
                 gain = fast * log(not_it) - (AT_TIMES_PRICE if often < ALWAYS else 0.0)
@@ -139,8 +139,8 @@ class Explanation(Generic[Key]):
                     gain += log((left + ratio * (1 - left)) / before)
                 if often == ALWAYS:  # noise only slows, so the fastest run tells how grave it is at most
                     gain = min(gain, len(runs) * (log(min(run[0] for run in runs)) + SPREAD))
-                found.append((gain - self._price(key), often))
-            self._scores[key] = max(found)
+                scores.append((gain - self._price(key), often))
+            self._scores[key] = max(scores)
         return self._scores[key]
 
     def _set(self, key: Key, often: float | None) -> None:
@@ -150,9 +150,9 @@ class Explanation(Generic[Key]):
         else:
             self.named[key] = often
         for run in self._of[key]:
-            run.rest = math.prod(1 - self.named[one] for one in run.touched if one in self.named)
-            for one in run.touched:
-                self._scores.pop(one, None)
+            run.rest = math.prod(1 - self.named[other] for other in run.touched if other in self.named)
+            for other in run.touched:
+                self._scores.pop(other, None)
 
     def _search(self, start: Callable[[Key], bool]) -> tuple[float, dict[Key, float]]:
         """The best set that is found when faults of some kinds come first, and how likely it makes the results."""
@@ -161,10 +161,10 @@ class Explanation(Generic[Key]):
             self._add(self._hot)
             if not sum(self._exchange(key) for key in list(self.named)):
                 break
-        found, total = dict(self.named), self._total()
-        for key in found:
+        named, total = dict(self.named), self._total()
+        for key in named:
             self._set(key, None)
-        return total, found
+        return total, named
 
     def _add(self, hot: Sequence[Key]) -> None:
         while len(self.named) < MOST_NAMED:
@@ -199,8 +199,8 @@ class Explanation(Generic[Key]):
     def _rival(self, key: Key) -> Key | None:
         """The best other one that would explain slow runs of a fault that is taken out."""
         runs = [run for run in self._of[key] if run.ratio > 1]
-        rivals = {one: None for run in runs for one in run.touched if one != key and one not in self.named}
-        return max(rivals, key=lambda one: self._best(one)[0], default=None)
+        rivals = {other: None for run in runs for other in run.touched if other != key and other not in self.named}
+        return max(rivals, key=lambda rival: self._best(rival)[0], default=None)
 
     def _margin(self, key: Key) -> tuple[float, Key | None]:
         """How much better it is than the next best, and which that is."""

@@ -1,25 +1,19 @@
-"""What a search for the slow node came to: findings, and lines that a later call can go on from.
-
-Each result is one JSON line, written when its run ends, so a search survives a time limit or a lost node.
-"""
+"""What a search for the slow node came to: findings, and the exit code."""
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
-from hpslurm.core import suggest
+from hpslurm.core import nodeset, suggest
 from hpslurm.core.finding import LOOK, P0, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.text import clean
-from hpslurm.core.values import asdict
-from hpslurm.nccl_tests import search
-from hpslurm.nccl_tests.judge import WRONG as WRONG_DATA
-from hpslurm.nccl_tests.judge import expected, size_name
-from hpslurm.nccl_tests.search import FAILED, HUNG, OK, WRONG, Named, Options, Result, Run, State, Verdict
-from hpslurm.show.render import fold_nodes
+from hpslurm.nccl_tests.accused import Named, Verdict
+from hpslurm.nccl_tests.expected import expected
+from hpslurm.nccl_tests.rules import WRONG as WRONG_DATA
+from hpslurm.nccl_tests.runs import FAILED, HUNG, WRONG
+from hpslurm.nccl_tests.words import size_name
 
 _SEARCH = "performance-testing.md § 6"
 _READING = "performance-testing.md § 7"
@@ -46,42 +40,39 @@ def findings(
     verdict: Verdict, policy: Policy, instance: str, gpus: int, size: int, nics: Nics = NOT_NAMED
 ) -> list[Finding]:
     """All that the search found; ``size`` in bytes is the one that was measured. ``nics`` by node and GPU."""
-    how = (verdict, policy, instance, gpus, size)
-    found = [*_named(verdict, nics), *_wrong(verdict), *(list(_all_slow(*how)) or _whole(*how)), *_open(verdict)]
-    return [policy.mute(finding) for finding in found]
+    about = (verdict, policy, instance, gpus, size)
+    together = list(_all_slow(*about)) or _whole(*about)
+    every = [*_named(verdict, nics), *_wrong(verdict), *together, *_open(verdict)]
+    return [policy.mute(finding) for finding in every]
 
 
-def exit_code(verdict: Verdict, found: Sequence[Finding], policy: Policy) -> int:
+def exit_code(verdict: Verdict, findings: Sequence[Finding], policy: Policy) -> int:
     """3 for wrong data, what hangs or fails, and rates below ``fail_below``; 1 when nothing was measured; else 0."""
-    counted = {finding.rule for finding in found if not finding.muted}
+    counted = {finding.rule for finding in findings if not finding.muted}
     if not verdict.tested:
         return 3 if WRONG_DATA in counted else 1
     named = SLOW_NODE in counted or SLOW_RAIL in counted or SLOW_PATH in counted or SLOW_GROUP in counted
-    grave = any(one.share < policy.bandwidth_fail_below for one in verdict.named)
+    grave = any(each.share < policy.bandwidth_fail_below for each in verdict.named)
     return 3 if any(rule.priority == P0 for rule in counted) or (named and grave) else 0
 
 
 def _named(verdict: Verdict, nics: Nics) -> Iterator[Finding]:
-    for one in verdict.named:
-        if one.kind == "rail":
-            yield _rail(one, verdict, nics.get((one.nodes[0], one.rail or 0), ()))
+    for named in verdict.named:
+        if named.kind == "rail":
+            yield _rail(named, verdict, nics.get((named.nodes[0], named.rail or 0), ()))
         else:
-            yield {"node": _node, "path": _path, "group": _group}[one.kind](one, verdict)
+            yield {"node": _node, "path": _path, "group": _group}[named.kind](named, verdict)
 
 
-def _percent(one: Named) -> str:
-    return f"{100 * one.share:.0f} % of {{normal:.1f}} GB/s, {one.slow} of {one.runs} runs slow"
+def _how_slow(named: Named, verdict: Verdict) -> str:
+    return f"{100 * named.share:.0f} % of {verdict.normal:.1f} GB/s, {named.slow} of {named.runs} runs slow"
 
 
-def _words(one: Named, verdict: Verdict) -> str:
-    return _percent(one).format(normal=verdict.normal)
-
-
-def _node(one: Named, verdict: Verdict) -> Finding:
-    (node,) = one.nodes
-    if one.how in (HUNG, FAILED, WRONG):
+def _node(named: Named, verdict: Verdict) -> Finding:
+    (node,) = named.nodes
+    if named.how in (HUNG, FAILED, WRONG):
         return BAD_NODE.found(
-            f"{one.how} in {one.slow} of {one.runs} runs, with partners that were fine with others",
+            f"{named.how} in {named.slow} of {named.runs} runs, with partners that were fine with others",
             suggest=[
                 suggest.drain(BAD_NODE.id),
                 Suggestion(LOOK, "look at the node", "srun -w {nodes} hpslurm-check"),
@@ -93,9 +84,9 @@ def _node(one: Named, verdict: Verdict) -> Finding:
         True: "; slow alone, too: its GPUs, NVLink or PCIe",
         False: "; fine alone: its network",
         None: "",
-    }[one.inside]
+    }[named.inside]
     return SLOW_NODE.found(
-        f"{one.how}: {_words(one, verdict)}{where}",
+        f"{named.how}: {_how_slow(named, verdict)}{where}",
         suggest=[
             Suggestion(LOOK, "look at the node", "srun -w {nodes} hpslurm-check"),
             suggest.drain(SLOW_NODE.id),
@@ -105,35 +96,38 @@ def _node(one: Named, verdict: Verdict) -> Finding:
     )
 
 
-def _rail(one: Named, verdict: Verdict, nics: Sequence[str]) -> Finding:
+def _rail(named: Named, verdict: Verdict, nics: Sequence[str]) -> Finding:
     short = ", ".join(clean(name.partition(" ")[0], 64) if name.endswith(")") else clean(name, 64) for name in nics)
     said = f"its NICs {short}" if len(nics) > 1 else f"its NIC {short}" if nics else "its NICs"
-    evidence = [Evidence("NCCL log of the rail runs", f"GPU {one.rail}: {clean(name, 100)}") for name in nics]
+    evidence = [Evidence("NCCL log of the rail runs", f"GPU {named.rail}: {clean(name, 100)}") for name in nics]
     return SLOW_RAIL.found(
-        f"GPU {one.rail} and {said}: {_words(one, verdict)} with all GPUs; the other positions are fine",
+        f"GPU {named.rail} and {said}: {_how_slow(named, verdict)} with all GPUs; the other positions are fine",
         evidence=evidence or [Evidence("NCCL log of the rail runs", "NCCL's log does not name its NICs")],
         suggest=[
             Suggestion(LOOK, "errors of the NICs of that GPU", "srun -w {nodes} hpslurm-check"),
             suggest.drain(SLOW_RAIL.id),
         ],
-        subject=one.nodes[0],
+        subject=named.nodes[0],
     )
 
 
-def _path(one: Named, verdict: Verdict) -> Finding:
-    between = " and ".join(one.blocks) if one.blocks else " and ".join(one.nodes)
+def _path(named: Named, verdict: Verdict) -> Finding:
+    between = " and ".join(named.blocks) if named.blocks else " and ".join(named.nodes)
     return SLOW_PATH.found(
-        f"between {clean(between)}: {_words(one, verdict)}; each is fast with others",
-        evidence=[Evidence("nodes", fold_nodes(one.nodes))],
+        f"between {clean(between)}: {_how_slow(named, verdict)}; each is fast with others",
+        evidence=[Evidence("nodes", nodeset.fold(named.nodes))],
         suggest=[Suggestion(LOOK, "see where the nodes are in the network", "scontrol show topology")],
     )
 
 
-def _group(one: Named, verdict: Verdict) -> Finding:
+def _group(named: Named, verdict: Verdict) -> Finding:
     return SLOW_GROUP.found(
-        f"pairs are fast, but groups with {fold_nodes(one.nodes)} reach {100 * one.share:.0f} % of groups without",
+        f"pairs are fast, but groups with {nodeset.fold(named.nodes)} reach {100 * named.share:.0f} % of groups "
+        "without",
         suggest=[
-            Suggestion(LOOK, "look at these nodes first", f"srun -w {shlex.quote(fold_nodes(one.nodes))} hpslurm-check")
+            Suggestion(
+                LOOK, "look at these nodes first", f"srun -w {shlex.quote(nodeset.fold(named.nodes))} hpslurm-check"
+            )
         ],
     )
 
@@ -141,21 +135,21 @@ def _group(one: Named, verdict: Verdict) -> Finding:
 def _wrong(verdict: Verdict) -> Iterator[Finding]:
     """Once is enough: what was computed cannot be trusted, whoever it was."""
     if verdict.wrong:
-        nodes = sorted({node for one in verdict.wrong for node in one})
+        nodes = sorted({node for run in verdict.wrong for node in run})
         yield WRONG_DATA.found(
             f"{len(verdict.wrong)} runs computed wrong data, and no node explains them",
-            evidence=[Evidence("nodes of the run", fold_nodes(one)) for one in verdict.wrong[:10]],
+            evidence=[Evidence("nodes of the run", nodeset.fold(run)) for run in verdict.wrong[:10]],
             suggest=[
-                Suggestion(LOOK, "look at these nodes", f"srun -w {shlex.quote(fold_nodes(nodes))} hpslurm-check"),
+                Suggestion(LOOK, "look at these nodes", f"srun -w {shlex.quote(nodeset.fold(nodes))} hpslurm-check"),
                 Suggestion(LOOK, "search more thoroughly", "hpslurm nccl-tests --find-slow --preset full"),
             ],
         )
 
 
 def _all_slow(verdict: Verdict, policy: Policy, instance: str, gpus: int, size: int) -> Iterator[Finding]:
-    look = [Suggestion(LOOK, "judge one pair with NCCL's log", "hpslurm nccl-tests --nodes 2")]
+    steps = [Suggestion(LOOK, "judge one pair with NCCL's log", "hpslurm nccl-tests --nodes 2")]
     if verdict.bad:
-        yield ALL_BAD.found(f"not one pair was fast; they ended: {', '.join(verdict.bad)}", suggest=look)
+        yield ALL_BAD.found(f"not one pair was fast; they ended: {', '.join(verdict.bad)}", suggest=steps)
         return
     wanted = expected(instance, 2, gpus, "all_reduce", size)
     if wanted and verdict.normal and verdict.normal < policy.bandwidth_warn_below * wanted[0]:
@@ -163,19 +157,19 @@ def _all_slow(verdict: Verdict, policy: Policy, instance: str, gpus: int, size: 
         yield rule.found(
             f"the faster pairs reach {verdict.normal:.1f} GB/s at {size_name(size)}, {wanted[0]:.1f} expected",
             evidence=[Evidence("expected", wanted[1])],
-            suggest=look,
+            suggest=steps,
         )
 
 
 def _whole(verdict: Verdict, policy: Policy, instance: str, gpus: int, size: int) -> Iterator[Finding]:
     """The run of all nodes, where pairs were fine and halving named nobody."""
-    look = [Suggestion(LOOK, "judge all nodes with NCCL's log", "hpslurm nccl-tests")]
-    if verdict.whole is None or any(one.kind == "group" for one in verdict.named):
+    steps = [Suggestion(LOOK, "judge all nodes with NCCL's log", "hpslurm nccl-tests")]
+    if verdict.whole is None or any(named.kind == "group" for named in verdict.named):
         return
     if verdict.whole_status == WRONG:
         return  # said already
     if verdict.whole_status in (HUNG, FAILED):
-        yield WHOLE_BAD.found(f"pairs are fast, but all nodes together: {verdict.whole_status}", suggest=look)
+        yield WHOLE_BAD.found(f"pairs are fast, but all nodes together: {verdict.whole_status}", suggest=steps)
         return
     wanted = expected(instance, verdict.nodes, gpus, "all_reduce", size)
     if wanted and verdict.whole < policy.bandwidth_warn_below * wanted[0]:
@@ -187,105 +181,18 @@ def _whole(verdict: Verdict, policy: Policy, instance: str, gpus: int, size: int
     yield WHOLE_SLOW.found(
         f"all nodes together reach {verdict.whole:.1f} GB/s at {size_name(size)}, {said}",
         evidence=[Evidence("compared with", source)],
-        suggest=look,
+        suggest=steps,
     )
 
 
 def _open(verdict: Verdict) -> Iterator[Finding]:
     if verdict.undecided:
         yield UNDECIDED.found(
-            f"not decided: {fold_nodes(verdict.undecided)} (no good partner left, or too few rounds)",
+            f"not decided: {nodeset.fold(verdict.undecided)} (no good partner left, or too few rounds)",
             suggest=[Suggestion(LOOK, "search more thoroughly", "hpslurm nccl-tests --find-slow --preset full")],
         )
     if verdict.once:
         yield ONCE.found(
-            "; ".join(f"{fold_nodes(pair)}" for pair in verdict.once[:10]) + ": a fault that comes and goes looks so",
+            "; ".join(f"{nodeset.fold(pair)}" for pair in verdict.once[:10]) + ": a fault that comes and goes looks so",
             suggest=[Suggestion(LOOK, "search more thoroughly", "hpslurm nccl-tests --find-slow --preset full")],
         )
-
-
-# lines that a later call goes on from
-
-
-def head_line(state: State, program: str) -> dict[str, Any]:
-    """The first line of a search: all that the planner needs besides results."""
-    return {
-        "schema": 1,
-        "type": "search",
-        "program": program,
-        "nodes": list(state.nodes),
-        "blocks": dict(state.blocks),
-        "options": asdict(state.options),
-    }
-
-
-def result_line(result: Result, number: int) -> dict[str, Any]:
-    """One run of round ``number``, counted from 0."""
-    run = result.run
-    return {
-        "schema": 1,
-        "type": "run",
-        "round": number,
-        "kind": run.kind,
-        "nodes": list(run.nodes),
-        "rail": run.rail,
-        "rate": result.rate,
-        "status": result.status,
-    }
-
-
-def resumed(text: str, source: str) -> tuple[State, tuple[Result, ...]]:
-    """The state after the last complete round, and the results of the one that was cut off.
-
-    Raises ValueError that names file and line; a last line that was cut off is passed over.
-    """
-    lines = text.splitlines()
-    state = _head(lines[0] if lines else "", source)
-    rounds: dict[int, list[Result]] = {}
-    for number, line in enumerate(lines[1:], start=2):
-        try:
-            place, result = _row(line)
-        except (ValueError, KeyError, TypeError, RecursionError):
-            if number == len(lines):
-                break
-            raise ValueError(f"{source}: line {number} is no result of a run") from None
-        if result.status not in (OK, HUNG, FAILED, WRONG) or not set(result.run.nodes) <= set(state.nodes):
-            raise ValueError(f"{source}: line {number} names nodes or a status that the search does not know")
-        rounds.setdefault(place, []).append(result)
-    for number in range(len(rounds)):
-        planned = search.next_round(state)
-        done = {one.run: one for one in rounds.get(number, ())}
-        if not set(done) <= set(planned):
-            raise ValueError(f"{source}: round {number} is not the one that was planned; start a new search")
-        if len(done) < len(planned):
-            return state, tuple(done.values())
-        state = search.observe(state, [done[run] for run in planned])
-    return state, ()
-
-
-def _head(line: str, source: str) -> State:
-    """The state before the first round. Raises ValueError in words."""
-    try:
-        head = json.loads(line)
-        nodes, blocks, given = head["nodes"], head["blocks"], head["options"]
-        texts = [*nodes, *blocks, *blocks.values()]
-        if head["type"] != "search" or not all(isinstance(one, str) for one in texts) or len(set(nodes)) < len(nodes):
-            raise ValueError
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ValueError(f"{source}: line 1 is no head of a search (written by --find-slow)") from None
-    usual = asdict(Options())
-    if set(given) != set(usual) or any(type(given[name]) is not type(value) for name, value in usual.items()):
-        raise ValueError(f"{source}: line 1 was written by another version of hpslurm; start a new search")
-    return State(tuple(nodes), Options(**given), dict(blocks))
-
-
-def _row(line: str) -> tuple[int, Result]:
-    """The round, and what a run came to. Raises ValueError, KeyError, TypeError or RecursionError."""
-    row = json.loads(line)
-    kind, nodes, rail, rate, place = row["kind"], row["nodes"], row["rail"], row["rate"], row["round"]
-    whole = all(type(one) is int and one >= 0 for one in (place, rail or 0))
-    named = isinstance(nodes, list) and all(isinstance(one, str) for one in (kind, row["status"], *nodes))
-    measured = rate is None or (type(rate) in (int, float) and 0 <= rate < float("inf"))
-    if not (whole and named and measured):
-        raise ValueError
-    return place, Result(Run(kind, tuple(nodes), rail), None if rate is None else float(rate), row["status"])

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 
 from hpslurm.core.values import dataclass, replace
-from hpslurm.nccl_tests.search import RAIL, Run
+from hpslurm.nccl_tests.runs import RAIL, Run
 from hpslurm.sources.launch import Step
 
 PROGRAM = "all_reduce_perf"
@@ -82,8 +82,8 @@ def find_program(name: str, given: str, path: str) -> str | None:
     if given:
         inside = os.path.join(given, name)
         return inside if os.path.isdir(given) else given
-    if found := shutil.which(name, path=path):
-        return os.path.abspath(found)
+    if program := shutil.which(name, path=path):
+        return os.path.abspath(program)
     for place in PLACES:
         for folder in sorted(glob.glob(place), key=lambda text: [int(n) for n in _VERSION.findall(text)], reverse=True):
             if os.access(os.path.join(folder, name), os.X_OK):
@@ -95,8 +95,8 @@ def find_mpirun(given: str, path: str) -> str | None:
     """What the user gave, if it is a path; else in PATH, else in the usual places; or None."""
     if os.sep in given:
         return given if os.access(given, os.X_OK) else None
-    if found := shutil.which("mpirun", path=path):
-        return os.path.abspath(found)
+    if program := shutil.which("mpirun", path=path):
+        return os.path.abspath(program)
     return next((place for place in MPIRUNS if os.access(place, os.X_OK)), None)
 
 

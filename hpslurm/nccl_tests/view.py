@@ -1,25 +1,74 @@
-"""A verdict on bandwidth as people see it: a table with a curve in the terminal, and one page of HTML."""
+"""A verdict on bandwidth as people see it in the terminal, and as JSON lines."""
 
 from __future__ import annotations
 
-import os
-import statistics
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import click
 
-from hpslurm.core.finding import Finding
+from hpslurm.core import nodeset, records
+from hpslurm.core.finding import P0, Finding
 from hpslurm.core.text import clean
-from hpslurm.nccl_tests import judge, search
-from hpslurm.nccl_tests.judge import BELOW, FAR_BELOW, GOOD, Size, Verdict, size_name
-from hpslurm.nccl_tests.search import Named, Result, State
+from hpslurm.nccl_tests import accused
+from hpslurm.nccl_tests.runs import PAIR, PATH, RETEST, Result, State
+from hpslurm.nccl_tests.verdict import BELOW, FAR_BELOW, GOOD, TOO_MUCH, Size, Verdict
+from hpslurm.nccl_tests.words import size_name
 from hpslurm.scan import nccl_rails
 from hpslurm.scan.nccl_tests import Output
 from hpslurm.show import render
 
 BAR, SHORTEST_BAR = 30, 8  # characters for the fastest size; where fewer have room there is no bar
-COLOURS = {GOOD: "green", BELOW: "yellow", FAR_BELOW: "red", judge.TOO_MUCH: "yellow"}
+MOST_RANKS = 16  # rows of the table of NICs
+COLOURS = {GOOD: "green", BELOW: "yellow", FAR_BELOW: "red", TOO_MUCH: "yellow"}
+
+
+def lines(verdict: Verdict, output: Output) -> list[str]:
+    """All that a person sees of one run."""
+    above = [*render.fitted(heading(verdict, output)), *table_lines(verdict.sizes), *nic_lines(output.log.rails)]
+    findings = [line for folded in render.fold(verdict.findings) for line in render.finding_lines(folded)]
+    return [*above, *findings, *render.fitted(last_line(verdict))]
+
+
+def json_lines(verdict: Verdict, output: Output) -> list[str]:
+    """The same as JSON lines: one ``bandwidth`` line, then findings, then ``end``."""
+    table = output.tables[-1] if output.tables else None
+    rails = output.log.rails
+    about = {
+        "schema": records.SCHEMA,
+        "type": "bandwidth",
+        "source": clean(output.source),
+        "collective": clean(table.collective, 40) if table else "",
+        "instance": verdict.instance,
+        "nodes": verdict.nodes,
+        "ranks": verdict.ranks,
+        "nccl": (table.nccl if table else "") or output.log.version,
+        "verdict": verdict.words,
+        "sizes": [_size_line(size) for size in verdict.sizes],
+        "nics": [
+            {"host": clean(host, 80), "rank": number, "gpu": rank.gpu, "count": nccl_rails.count(rails, host, rank)}
+            for (host, number), rank in sorted(rails.ranks.items())
+        ],
+    }
+    return [records.encode(about), *finding_lines(verdict.findings)]
+
+
+def _size_line(size: Size) -> dict[str, object]:
+    return {
+        "size": size.size,
+        "busbw": size.busbw,
+        "outcome": size.outcome,
+        "expected": size.expected,
+        "warn_below": size.warn,
+        "fail_below": size.fail,
+        "ceiling": size.ceiling,
+        "source": size.source,
+    }
+
+
+def finding_lines(findings: Sequence[Finding]) -> list[str]:
+    """Findings as JSON lines, and the line that ends them."""
+    lines = [records.encode(records.finding_line(finding)) for finding in findings]
+    return [*lines, records.encode({"schema": records.SCHEMA, "type": "end", "findings": len(findings)})]
 
 
 def heading(verdict: Verdict, output: Output) -> str:
@@ -37,43 +86,40 @@ def table_lines(sizes: Sequence[Size]) -> list[str]:
     """One line a size; the bar is drawn to the fastest size, with a mark where the floor stands."""
     if not sizes:
         return []
-    top = max([one.busbw for one in sizes] + [one.fail or 0.0 for one in sizes]) or 1.0
-    compared = any(one.expected for one in sizes)
+    top = max([size.busbw for size in sizes] + [size.fail or 0.0 for size in sizes]) or 1.0
+    compared = any(size.expected for size in sizes)
     head = (
         f"{'size':>10} {'GB/s':>8}" + (f" {'expected':>9} {'floor':>8} {'share':>6}" if compared else "") + "  verdict"
     )
     lines = [head]
-    for one in sizes:
-        text = f"{size_name(one.size):>10} {one.busbw:8.1f}"
+    for size in sizes:
+        text = f"{size_name(size.size):>10} {size.busbw:8.1f}"
         if compared:
-            share = f"{100 * one.ratio:5.0f}%" if one.ratio is not None else ""
-            text += f" {_number(one.expected):>9} {_number(one.fail):>8} {share:>6}"
-        drawn = bar(one, top, render.terminal_width() - len(text) - 16)
-        word = click.style(f"{one.outcome:<14}" if drawn else one.outcome, fg=COLOURS.get(one.outcome))
+            share = f"{100 * size.ratio:5.0f}%" if size.ratio is not None else ""
+            text += f" {number(size.expected):>9} {number(size.fail):>8} {share:>6}"
+        drawn = bar(size.busbw, size.fail, top, render.terminal_width() - len(text) - 16)
+        word = click.style(f"{size.outcome:<14}" if drawn else size.outcome, fg=COLOURS.get(size.outcome))
         lines.append(f"{text}  {word}{drawn}")
-    sources = dict.fromkeys(one.source for one in sizes if one.source)
+    sources = dict.fromkeys(size.source for size in sizes if size.source)
     lines += [line for source in sources for line in render.fitted(f"expected from: {source}")]
     return lines
 
 
-def bar(one: Size, top: float, room: int) -> str:
+def bar(busbw: float, floor: float | None, top: float, room: int) -> str:
     """The bandwidth as a bar, in at most ``room`` characters; ``|`` is the floor, where there is one."""
     length = min(BAR, room - 1)
     if length < SHORTEST_BAR:
         return ""
-    full = round(length * one.busbw / top)
+    full = round(length * busbw / top)
     cells = ["█" if cell < full else " " for cell in range(length + 1)]
-    if one.fail is not None:
-        cells[min(length, round(length * one.fail / top))] = "|"
+    if floor is not None:
+        cells[min(length, round(length * floor / top))] = "|"
     return "".join(cells).rstrip()
-
-
-MOST_RANKS = 16  # rows of the table of NICs
 
 
 def nic_lines(rails: nccl_rails.Rails) -> list[str]:
     """NICs by rank, where they are uneven: the ranks of nodes that have fewer, and one other node to compare with."""
-    bad = {one.host for one in nccl_rails.uneven(rails)}
+    bad = {rank.host for rank in nccl_rails.uneven(rails)}
     if not bad:
         return []
     hosts = [*sorted(bad), *sorted({host for host, _ in rails.ranks} - bad)[:1]]
@@ -95,7 +141,7 @@ def _count(number: int | None, what: str) -> str:
     return "" if number is None else f"{number} {what}" + ("" if number == 1 else "s")
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}"
 
 
@@ -108,7 +154,7 @@ def last_line(verdict: Verdict) -> str:
         "low": click.style("LOW", fg="yellow", bold=True),
         "good": click.style("GOOD", fg="green", bold=True),
     }.get(verdict.words, verdict.words.upper())
-    compared = sum(one.expected is not None for one in verdict.sizes)
+    compared = sum(size.expected is not None for size in verdict.sizes)
     why = f"{compared} of {len(verdict.sizes)} sizes compared with a floor"
     above = " (see above)" if verdict.counted else ""
     long = len(f"Verdict: {verdict.words}; {why}{above}") > render.terminal_width()
@@ -118,21 +164,37 @@ def last_line(verdict: Verdict) -> str:
 # the search
 
 
+def search_lines(state: State, verdict: accused.Verdict, findings: Sequence[Finding]) -> list[str]:
+    """The verdict of a search as lines."""
+    above = [line for folded in render.fold(findings) for line in render.finding_lines(folded)]
+    return [*above, *ranking_lines(state, verdict), _who_is_named(state, verdict, findings)]
+
+
+def _who_is_named(state: State, verdict: accused.Verdict, findings: Sequence[Finding]) -> str:
+    nodes = len(state.nodes)
+    accused = sorted({node for named in verdict.named for node in named.nodes})
+    if accused:
+        return f"Named: {nodeset.fold(accused)}"
+    if verdict.tested == nodes and not any(finding.rule.priority == P0 for finding in findings):
+        return f"No slow node: all {nodes} were fast with a partner ({verdict.normal:.1f} GB/s is normal)"
+    never = nodes - verdict.tested
+    return f"No node named; {f'{never} of {nodes} were never fast, ' if never else ''}see above"
+
+
 def ranking(state: State) -> list[tuple[str, float, int]]:
     """Nodes by their best rate with a partner, slowest first: name, GB/s, runs."""
     rates: dict[str, list[float]] = {node: [] for node in state.nodes}
-    for one in pairs_of(state):
-        for node in one.run.nodes:
-            rates[node].append(one.value)
-    return sorted(((node, max(found), len(found)) for node, found in rates.items() if found), key=lambda row: row[1])
+    for result in pairs_of(state):
+        for node in result.run.nodes:
+            rates[node].append(result.value)
+    return sorted(((node, max(own), len(own)) for node, own in rates.items() if own), key=lambda row: row[1])
 
 
 def pairs_of(state: State) -> list[Result]:
-    kinds = (search.PAIR, search.RETEST, search.PATH)
-    return [one for results in state.rounds for one in results if one.run.kind in kinds]
+    return [result for results in state.rounds for result in results if result.run.kind in (PAIR, RETEST, PATH)]
 
 
-def ranking_lines(state: State, verdict: search.Verdict, most: int = 10) -> list[str]:
+def ranking_lines(state: State, verdict: accused.Verdict, most: int = 10) -> list[str]:
     """The slowest nodes by their best run, with a bar; the mark is the line below which a run is slow."""
     rows = ranking(state)
     if not rows or not verdict.normal:
@@ -140,181 +202,7 @@ def ranking_lines(state: State, verdict: search.Verdict, most: int = 10) -> list
     top = max(rate for _, rate, _ in rows) or 1.0
     width = max(len(node) for node, _, _ in rows[:most])
     lines = [f"slowest nodes by their best run (normal {verdict.normal:.1f} GB/s, slow below {verdict.line:.1f}):"]
-    for node, rate, runs in rows[:most]:
-        one = Size(0, rate, GOOD, fail=verdict.line)
-        text = f"  {clean(node):<{width}} {rate:8.1f}  {runs:2} run{'s' if runs > 1 else ' '}  "
-        lines.append((text + bar(one, top, render.terminal_width() - len(text))).rstrip())
+    for node, rate, times in rows[:most]:
+        text = f"  {clean(node):<{width}} {rate:8.1f}  {times:2} run{'s' if times > 1 else ' '}  "
+        lines.append((text + bar(rate, verdict.line, top, render.terminal_width() - len(text))).rstrip())
     return lines
-
-
-# one page of HTML
-
-
-def page(verdict: Verdict, output: Output) -> str:
-    """The size curve against floor and ceiling, the table and the findings."""
-    findings = [_finding(one) for one in verdict.findings]
-    return _render(
-        title=heading(verdict, output),
-        verdict=verdict.words,
-        curve=curve(verdict.sizes),
-        sizes=[
-            {
-                "name": size_name(one.size),
-                "busbw": _number(one.busbw),
-                "expected": _number(one.expected),
-                "warn": _number(one.warn),
-                "fail": _number(one.fail),
-                "ceiling": _number(one.ceiling),
-                "share": f"{100 * one.ratio:.0f} %" if one.ratio is not None else "-",
-                "outcome": one.outcome,
-            }
-            for one in verdict.sizes
-        ],
-        sources=list(dict.fromkeys(one.source for one in verdict.sizes if one.source)),
-        findings=findings,
-    )
-
-
-def search_page(state: State, verdict: search.Verdict, instance: str, findings: Iterable[Finding] = ()) -> str:
-    """The heat map of pairs and the ranking of nodes."""
-    named = {node: one for one in verdict.named for node in one.nodes}
-    rows = ranking(state)
-    top = max((rate for _, rate, _ in rows), default=1.0) or 1.0
-    kinds = ", ".join(_named_words(one) for one in verdict.named) or "no node, path or rail is slow"
-    return _render(
-        title=f"Search for the slow node: {len(state.nodes)} nodes"
-        + (f" of {clean(instance, 40)}" if instance else ""),
-        verdict=kinds,
-        heat=heat(state, verdict),
-        ranks=[
-            {
-                "name": node,
-                "rate": f"{rate:.1f}",
-                "runs": runs,
-                "width": round(300 * rate / top),
-                "named": node in named,
-            }
-            for node, rate, runs in rows[:MOST_RANKED]
-        ],
-        left_out=max(0, len(rows) - MOST_RANKED),
-        line=round(300 * verdict.line / top),
-        normal=f"{verdict.normal:.1f}",
-        slow_below=f"{verdict.line:.1f}",
-        findings=[_finding(one) for one in findings],
-    )
-
-
-MOST_RANKED = 64  # rows; the fast ones are of no interest
-MOST_CELLS = 64  # nodes in the heat map: the named ones, their partners, and the slowest
-PLOT = (640, 280)  # pixels of the curve, inside its margins
-
-
-def curve(sizes: Sequence[Size]) -> dict[str, Any] | None:
-    """Points of the lines in pixels, and the marks of both axes; None with nothing to draw."""
-    if not sizes:
-        return None
-    wide, high = PLOT
-    top = max([one.busbw for one in sizes] + [value for one in sizes for value in (one.expected, one.ceiling) if value])
-    top = top * 1.05 or 1.0
-
-    def x(place: int) -> float:
-        return round(wide * (place + 0.5) / len(sizes), 1)
-
-    def y(rate: float) -> float:
-        return round(high * (1 - rate / top), 1)
-
-    def line(values: list[float | None]) -> str:
-        return " ".join(f"{x(place)},{y(value)}" for place, value in enumerate(values) if value is not None)
-
-    step = _round_step(top / 5)
-    return {
-        "wide": wide,
-        "high": high,
-        "busbw": line([one.busbw for one in sizes]),
-        "expected": line([one.expected for one in sizes]),
-        "warn": line([one.warn for one in sizes]),
-        "fail": line([one.fail for one in sizes]),
-        "ceiling": line([one.ceiling for one in sizes]),
-        "points": [
-            {
-                "x": x(i),
-                "y": y(one.busbw),
-                "name": size_name(one.size),
-                "rate": f"{one.busbw:.1f}",
-                "bad": one.outcome in (BELOW, FAR_BELOW, judge.TOO_MUCH),
-            }
-            for i, one in enumerate(sizes)
-        ],
-        "every": max(1, (len(sizes) + 11) // 12),
-        "marks": [{"y": y(step * i), "text": f"{step * i:g}"} for i in range(int(top / step) + 1)],
-    }
-
-
-def _round_step(step: float) -> float:
-    """1, 2 or 5 times a power of ten, not below the step."""
-    power = 10.0 ** len(str(int(step))) / 10 if step >= 1 else 0.1
-    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= step)
-
-
-def heat(state: State, verdict: search.Verdict) -> dict[str, Any]:
-    """Cells of the pair matrix: for each pair the median of its runs, as a share of normal."""
-    seen: dict[frozenset[str], list[float]] = {}
-    for one in pairs_of(state):
-        seen.setdefault(frozenset(one.run.nodes), []).append(one.value)
-    named = [node for one in verdict.named for node in one.nodes]
-    partners = [node for pair in seen for node in sorted(pair) if pair & set(named)]
-    slowest = [node for node, _, _ in ranking(state)]
-    shown = list(dict.fromkeys([*named, *partners, *slowest]))[:MOST_CELLS]
-    nodes = [node for node in state.nodes if node in set(shown)]
-    place = {node: i for i, node in enumerate(nodes)}
-    cells = []
-    for pair, rates in seen.items():
-        if not all(node in place for node in pair):
-            continue
-        first, second = sorted(pair, key=lambda node: place[node])
-        share = statistics.median(rates) / verdict.normal if verdict.normal else 0.0
-        text = f"{first} and {second}: {statistics.median(rates):.1f} GB/s, {100 * share:.0f} %, {len(rates)} runs"
-        for row, column in ((place[first], place[second]), (place[second], place[first])):
-            cells.append({"row": row, "column": column, "colour": _colour(share), "text": text})
-    return {
-        "nodes": [{"name": node, "named": node in named} for node in nodes],
-        "cells": cells,
-        "size": 18 if len(nodes) <= 32 else 11,
-        "left_out": len(state.nodes) - len(nodes),
-        "scale": [{"colour": _colour(share / 100), "text": f"{share} %"} for share in (50, 60, 70, 80, 90, 100)],
-    }
-
-
-def _colour(share: float) -> str:
-    """From dark red (half of normal and less) through yellow to green (normal)."""
-    place = min(1.0, max(0.0, (share - 0.5) / 0.5))
-    return f"hsl({round(120 * place)}, 70%, {round(38 + 12 * place)}%)"
-
-
-def _named_words(one: Named) -> str:
-    who = " and ".join(one.blocks) if one.blocks else render.fold_nodes(one.nodes)
-    rail = f" GPU {one.rail}" if one.rail is not None else ""
-    return f"{one.kind} {who}{rail}: {one.how}, {100 * one.share:.0f} % of normal"
-
-
-def _finding(one: Finding) -> dict[str, Any]:
-    return {
-        "priority": one.rule.priority,
-        "id": one.rule.id,
-        "title": one.rule.title,
-        "subject": one.subject,
-        "detail": clean(one.detail),
-        "reference": one.rule.reference,
-        "evidence": [f"{clean(item.source)}: {clean(item.text)}" for item in one.evidence[:20]],
-        "muted": clean(one.muted),
-    }
-
-
-def _render(**values: Any) -> str:
-    from jinja2 import Environment
-
-    with open(os.path.join(os.path.dirname(__file__), "page.html"), encoding="utf-8") as file:
-        template = file.read()
-    # everything is escaped: host names and lines of logs are foreign
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(template).render(**values)

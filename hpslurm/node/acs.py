@@ -48,8 +48,6 @@ def _control(config: bytes) -> int | None:
     at, steps = FIRST, 0
     while at >= FIRST and at + 8 <= len(config):
         head = int.from_bytes(config[at : at + 4], "little")
-        if head in (0, 0xFFFFFFFF):
-            return None
         if head & 0xFFFF == ACS:
             return int.from_bytes(config[at + CONTROL : at + CONTROL + 2], "little")
         at, steps = head >> 20, steps + 1

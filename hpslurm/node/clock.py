@@ -33,6 +33,20 @@ class Facts:
     uptime: float  # seconds
 
 
+def tracking(text: str) -> tuple[bool, float] | None:
+    """What ``chronyc tracking`` says: is the clock synchronised, and how many seconds off; None for other text.
+
+    >>> tracking('''
+    ... Reference ID    : A9FEA97B (169.254.169.123)
+    ... System time     : 0.000002187 seconds slow of NTP time
+    ... Leap status     : Normal
+    ... ''')
+    (True, 2.187e-06)
+    """
+    leap, offset = _LEAP.search(text), _OFFSET.search(text)
+    return (leap[1].strip() != "Not synchronised", float(offset[1])) if leap and offset else None
+
+
 def _chrony(host: Host) -> bool:
     return any(host.exists(f"{folder}/chronyd.pid") for folder in ("/run/chrony", "/run"))
 
@@ -47,9 +61,9 @@ def collect(host: Host) -> Facts:
     trouble = "chrony does not run"
     if _chrony(host):
         output = host.run("chronyc")
-        leap, offset = _LEAP.search(output.out), _OFFSET.search(output.out)
-        if output.status == 0 and leap and offset:
-            return Facts("chronyc tracking", leap[1].strip() != "Not synchronised", float(offset[1]), uptime)
+        answer = tracking(output.out)
+        if output.status == 0 and answer:
+            return Facts("chronyc tracking", *answer, uptime)
         trouble = f"chronyc tracking failed: {error_of(output)}" if output.status else "chronyc tracking says nothing"
     if host.exists(TIMESYNC):
         return Facts(TIMESYNC, host.exists(f"{TIMESYNC}/synchronized"), None, uptime)

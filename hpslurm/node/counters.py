@@ -46,6 +46,6 @@ def only(growth: Mapping[str, Mapping[str, int]], names: Iterable[str]) -> dict[
     return {device: counts for device, counts in picked.items() if counts}
 
 
-def told(counts: Mapping[str, int]) -> str:
+def in_words(counts: Mapping[str, int]) -> str:
     """``nvlink_replay +3 pcie_replay +1``, for a line of evidence."""
     return " ".join(f"{name} +{more}" for name, more in counts.items())

@@ -13,7 +13,7 @@ from hpslurm.core.finding import CONFIGURE, LOOK, P0, P1, Evidence, Finding, Rul
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Unknown
 from hpslurm.core.values import dataclass
-from hpslurm.node import instance
+from hpslurm.node import instance, mounts
 from hpslurm.sources.host import Host
 
 SECTION = "debugging-guide.md § 7"
@@ -47,7 +47,7 @@ class Facts:
 
 
 def collect(host: Host) -> Facts:
-    mounted = {words[1] for line in host.read("/proc/self/mounts").splitlines() if len(words := line.split()) > 2}
+    mounted = mounts.kinds(host.read("/proc/self/mounts"))
     if "/" not in mounted:
         raise Unknown("/proc/self/mounts does not list the root file system")
     places = []

@@ -52,17 +52,29 @@ def _waiting(host: Host, paths: list[str]) -> tuple[dict[int, str], int]:
     found, seen = {}, 0
     for path in paths:
         try:
-            words = host.read(path).rpartition(")")[2].split()
-            if len(words) < 20:
+            state, started = state_and_start(host.read(path))
+            if not state:
                 continue
             seen += 1
-            if words[0] == "D":
+            if state == "D":
                 folder = path.rpartition("/")[0]
                 switches = [line for line in host.read(f"{folder}/status").splitlines() if "ctxt_switches" in line]
-                found[int(folder.rpartition("/")[2])] = " ".join([words[19], *switches])
+                found[int(folder.rpartition("/")[2])] = " ".join([started, *switches])
         except (FileNotFoundError, ProcessLookupError):  # it ended meanwhile
             continue
     return found, seen
+
+
+def state_and_start(stat: str) -> tuple[str, str]:
+    """State and start time of a process, of ``/proc/<pid>/stat``; two empty texts where it is cut off.
+
+    >>> state_and_start("6612 (python3 (a) b) D 1 6612 6612 0 -1 4194304 9 0 0 0 12 3 0 0 20 0 1 0 48251")
+    ('D', '48251')
+    >>> state_and_start("6612 (python3 (a) b) D 1 6612 6612 0 -1 4194304 9 0 0 0 12 3 0 0 20 0 1 0")
+    ('', '')
+    """
+    words = stat.rpartition(")")[2].split()
+    return (words[0], words[19]) if len(words) >= 20 else ("", "")
 
 
 def _name(host: Host, pid: int) -> str:

@@ -37,7 +37,7 @@ class Errors:
     sram: bool = False  # the driver says: more than the limit
     repair_pending: bool = False  # row_remap tells it then
 
-    def told(self) -> str:
+    def in_words(self) -> str:
         return (
             f"since the driver was loaded {self.uncorrected} uncorrected, {self.corrected} corrected; "
             f"in the board's life {self.life_uncorrected} and {self.life_corrected}"
@@ -55,43 +55,43 @@ def start(host: Host) -> None:
 
 
 def collect(host: Host) -> Facts:
-    look = gpus.look(host, "ecc", "ecc_mode", "sram_exceeded")
+    answers = gpus.answers(host, "ecc", "ecc_mode", "sram_exceeded")
     errors = []
-    for one in look.gpus:
-        on, later = one.ecc_mode or (None, None)
-        counts = one.ecc or (None, None, None, None)
-        repair = bool(one.remap and (one.remap[2] or one.remap[3]))
+    for device in answers.gpus:
+        on, later = device.ecc_mode or (None, None)
+        counts = device.ecc or (None, None, None, None)
+        repair = bool(device.remap and (device.remap[2] or device.remap[3]))
         errors.append(
             Errors(
-                str(one),
+                str(device),
                 None if on is None else bool(on),
                 None if later is None else bool(later),
                 corrected=counts[0],
                 uncorrected=counts[1],
                 life_corrected=counts[2],
                 life_uncorrected=counts[3],
-                sram=bool(one.sram_exceeded),
+                sram=bool(device.sram_exceeded),
                 repair_pending=repair,
             )
         )
-    return Facts(tuple(errors), look.trouble)
+    return Facts(tuple(errors), answers.trouble)
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     see = gpus.see("nvidia-smi -q -d ECC", "see the counters of each GPU")
     keep = suggest.save_evidence()
-    sram = [one for one in facts.errors if one.sram]
-    bad = [one for one in facts.errors if one.uncorrected and not one.repair_pending and not one.sram]
+    sram = [errors for errors in facts.errors if errors.sram]
+    bad = [errors for errors in facts.errors if errors.uncorrected and not errors.repair_pending and not errors.sram]
     if sram:
         yield SRAM.found(
-            f"{gpus.names(one.gpu for one in sram)}: the driver says that the limit is exceeded",
-            evidence=[Evidence(one.gpu, f"SRAM threshold exceeded; {one.told()}") for one in sram],
+            f"{gpus.names(errors.gpu for errors in sram)}: the driver says that the limit is exceeded",
+            evidence=[Evidence(errors.gpu, f"SRAM threshold exceeded; {errors.in_words()}") for errors in sram],
             suggest=[see, keep, suggest.drain(SRAM.id), suggest.replace("no reset repairs on-chip memory")],
         )
     if bad:
         yield UNCORRECTED.found(
-            f"{gpus.names(one.gpu for one in bad)}: {bad[0].told()}" + ("" if len(bad) == 1 else ", ..."),
-            evidence=[Evidence(one.gpu, one.told()) for one in bad],
+            f"{gpus.names(errors.gpu for errors in bad)}: {bad[0].in_words()}" + ("" if len(bad) == 1 else ", ..."),
+            evidence=[Evidence(errors.gpu, errors.in_words()) for errors in bad],
             suggest=[
                 see,
                 keep,
@@ -100,7 +100,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
                 suggest.replace("if errors come again within a day of the reboot"),
             ],
         )
-    if off := [one.gpu for one in facts.errors if one.on is False]:
+    if off := [errors.gpu for errors in facts.errors if errors.on is False]:
         yield OFF.found(
             f"{gpus.names(off)}: ECC off, on wanted: wrong results would go unseen",
             evidence=[Evidence(name, "ECC mode: off") for name in off],
@@ -114,7 +114,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
                 suggest.reboot("the change takes place then"),
             ],
         )
-    if waits := [one.gpu for one in facts.errors if one.on is not None and one.on != one.next]:
+    if waits := [errors.gpu for errors in facts.errors if errors.on is not None and errors.on != errors.next]:
         yield CHANGE.found(
             f"{gpus.names(waits)}: ECC changes at the next reboot",
             evidence=[Evidence(name, "ECC mode now and pending differ") for name in waits],

@@ -107,15 +107,37 @@ def _domains(host: Host) -> tuple[str, ...]:
         return ()
     if output.status:
         raise Unknown(f"fi_info failed: {error_of(output)}")
-    provider, found = "", []
-    for line in output.out.splitlines():
+    names = domains(output.out)
+    if not names:
+        raise Unknown("fi_info ended well but named no EFA domain")
+    return names
+
+
+def domains(fi_info: str) -> tuple[str, ...]:
+    """EFA's domains in what ``fi_info -p efa`` prints, each once and without its ending.
+
+    >>> domains('''
+    ... provider: efa
+    ...     fabric: efa
+    ...     domain: rdmap79s0-rdm
+    ...     version: 122.0
+    ... provider: efa
+    ...     fabric: efa-direct
+    ...     domain: rdmap79s0-rdm
+    ... provider: efa;ofi_rxd
+    ...     domain: rdmap80s0-dgrm
+    ... provider: tcp
+    ...     domain: ens5
+    ... ''')
+    ('rdmap79s0', 'rdmap80s0')
+    """
+    provider, names = "", set()
+    for line in fi_info.splitlines():
         if line.startswith("provider:"):
             provider = line.split(":", 1)[1].strip().split(";")[0]
         elif provider == "efa" and (match := _DOMAIN.match(line)):
-            found.append(match[1])
-    if not found:
-        raise Unknown("fi_info ended well but named no EFA domain")
-    return tuple(sorted(set(found)))
+            names.add(match[1])
+    return tuple(sorted(names))
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:

@@ -61,17 +61,17 @@ def start(host: Host) -> None:
 
 
 def collect(host: Host) -> Facts:
-    look = gpus.look(host, "fabric", must=False)
+    answers = gpus.answers(host, "fabric", must=False)
     switches = len(gpu.on_bus(host, (gpu.SWITCH_CLASS,)))
     joined = tuple(
-        Joined(str(one), *(value or 0 for value in one.fabric))
-        for one in look.gpus
-        if one.fabric and one.fabric[0] != NOT_SUPPORTED
+        Joined(str(device), *(value or 0 for value in device.fabric))
+        for device in answers.gpus
+        if device.fabric and device.fabric[0] != NOT_SUPPORTED
     )
-    if not joined and not switches and not look.trouble:
+    if not joined and not switches and not answers.trouble:
         raise Skip("no NVSwitch fabric here")
     manager = gpu_driver.service_runs(host, MANAGER) if switches else None
-    return Facts(joined, switches, manager, gpu_count.uptime(host), look.trouble)
+    return Facts(joined, switches, manager, gpu_count.uptime(host), answers.trouble)
 
 
 def complaints(one: Joined) -> tuple[list[str], list[str]]:

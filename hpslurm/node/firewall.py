@@ -43,7 +43,7 @@ class Facts:
     read: str  # nft, iptables or nothing
 
 
-class _Chain:
+class Chain:
     def __init__(self, policy: str = "", hook: str = "") -> None:
         self.policy = policy
         self.hook = hook
@@ -73,21 +73,33 @@ def collect(host: Host) -> Facts:
     output = host.run(tool)
     if output.status:
         raise Unknown(f"{tool} may be asked by root only: {error_of(output)}")
-    chains = _nft(output.out) if tool == "nft" else _iptables(output.out)
+    chains = nft_chains(output.out) if tool == "nft" else iptables_chains(output.out)
     if output.out.strip() and not chains and "table" not in output.out:
         raise Unknown(f"{tool} printed no rules but {clean(output.out, 60)!r}")
-    return _facts(chains, tool)
+    return facts_of(chains, tool)
 
 
-def _nft(text: str) -> dict[str, _Chain]:
-    """Chains by table and name; only filter hooks can drop what we care for."""
-    chains: dict[str, _Chain] = {}
+def nft_chains(text: str) -> dict[str, Chain]:
+    """Chains by table and name, of what ``nft list ruleset`` prints; only filter hooks can drop what we care for.
+
+    >>> chains = nft_chains('''
+    ... table inet filter {
+    ...     chain input {
+    ...         type filter hook input priority filter; policy drop;
+    ...         iif "lo" accept
+    ...     }
+    ... }
+    ... ''')
+    >>> [(name, chain.hook, chain.policy, chain.rules) for name, chain in chains.items()]
+    [('table inet filter input', 'input', 'drop', ('iif "lo" accept',))]
+    """
+    chains: dict[str, Chain] = {}
     table, chain = "", None
     for line in text.splitlines():
         if line.startswith("table "):
             table, chain = line.split("{")[0].strip(), None
         elif match := _CHAIN.match(line):
-            chain = chains.setdefault(f"{table} {match[1]}", _Chain())
+            chain = chains.setdefault(f"{table} {match[1]}", Chain())
         elif chain is not None and (match := _HOOK.match(line.rstrip())):
             chain.hook, chain.policy = match[2], (match[3] or "accept")
         elif chain is not None and line.strip() not in ("", "}"):
@@ -95,19 +107,31 @@ def _nft(text: str) -> dict[str, _Chain]:
     return chains
 
 
-def _iptables(text: str) -> dict[str, _Chain]:
-    chains: dict[str, _Chain] = {}
+def iptables_chains(text: str) -> dict[str, Chain]:
+    """Chains by name, of what ``iptables-save -t filter`` prints.
+
+    >>> chains = iptables_chains('''
+    ... *filter
+    ... :INPUT DROP [0:0]
+    ... :DOCKER - [0:0]
+    ... -A INPUT -i lo -j ACCEPT
+    ... COMMIT
+    ... ''')
+    >>> [(name, chain.hook, chain.policy, chain.rules) for name, chain in chains.items()]
+    [('INPUT', 'input', 'drop', ('-A INPUT -i lo -j ACCEPT',)), ('DOCKER', '', '-', ())]
+    """
+    chains: dict[str, Chain] = {}
     for line in text.splitlines():
         words = line.split()
         if line.startswith(":") and len(words) > 1:
             name = words[0][1:]
-            chains[name] = _Chain(words[1].lower(), name.lower() if name in HOOKS else "")
+            chains[name] = Chain(words[1].lower(), name.lower() if name in HOOKS else "")
         elif line.startswith("-A") and len(words) > 1 and words[1] in chains:
             chains[words[1]].rules += (line,)
     return chains
 
 
-def _facts(chains: dict[str, _Chain], tool: str) -> Facts:
+def facts_of(chains: dict[str, Chain], tool: str) -> Facts:
     hooked = {name for name, chain in chains.items() if chain.hook in HOOKS}
     reached, new = set(hooked), set(hooked)
     while new:  # chains that input and output jump to

@@ -23,7 +23,7 @@ UNDER_LOAD = Rule("gpu-slowdown-load", P0, "GPU slowed down by its hardware unde
 CAPPED = Rule("gpu-power-cap-idle", P2, "Idle GPU at its power limit", SECTION)
 HOT = Rule("gpu-hot", P1, "GPU hot", SECTION, gateable=True)
 
-IDLE, POWER_CAP, HARDWARE, SOFTWARE_THERMAL, HARDWARE_THERMAL, POWER_BRAKE = 0x1, 0x4, 0x8, 0x20, 0x40, 0x80
+POWER_CAP, HARDWARE, SOFTWARE_THERMAL, HARDWARE_THERMAL, POWER_BRAKE = 0x4, 0x8, 0x20, 0x40, 0x80
 REASONS = {
     HARDWARE: "hardware slowdown",
     SOFTWARE_THERMAL: "software thermal slowdown",
@@ -52,9 +52,10 @@ def start(host: Host) -> None:
 
 
 def collect(host: Host) -> Facts:
-    look = gpus.look(host, "clocks", "temperature")
+    answers = gpus.answers(host, "clocks", "temperature")
     return Facts(
-        tuple(Clock(str(one), one.clocks, one.temperature, bool(one.processes)) for one in look.gpus), look.trouble
+        tuple(Clock(str(device), device.clocks, device.temperature, bool(device.processes)) for device in answers.gpus),
+        answers.trouble,
     )
 
 

@@ -47,9 +47,9 @@ def start(host: Host) -> None:
 
 
 def collect(host: Host) -> Facts:
-    look = gpus.look(host, "link_errors", "pcie", "ecc", "slowdown")
-    lanes = {str(one): (one.pcie[0] or 0, one.pcie[1] or 0) for one in look.gpus if one.pcie}
-    return Facts({str(one): _counts(one) for one in look.gpus}, uptime(host), lanes, look.trouble)
+    answers = gpus.answers(host, "link_errors", "pcie", "ecc", "slowdown")
+    lanes = {str(device): (device.pcie[0] or 0, device.pcie[1] or 0) for device in answers.gpus if device.pcie}
+    return Facts({str(device): _counts(device) for device in answers.gpus}, uptime(host), lanes, answers.trouble)
 
 
 def _counts(one: gpu.Gpu) -> dict[str, int]:
@@ -113,8 +113,8 @@ def _found(rule: Rule, rows: Mapping[str, Mapping[str, int]], query: str, second
         steps += [suggest.save_evidence(), suggest.reboot("links are trained again at boot; let jobs end first")]
         steps.append(suggest.replace("if the same GPU counts errors again"))
     return rule.found(
-        f"{gpus.names(rows)}: {counters.told(worst)} on {gpus.names([name])} in {seconds:.0f} s",
-        evidence=[Evidence(one, counters.told(counts)) for one, counts in sorted(rows.items())],
+        f"{gpus.names(rows)}: {counters.in_words(worst)} on {gpus.names([name])} in {seconds:.0f} s",
+        evidence=[Evidence(one, counters.in_words(counts)) for one, counts in sorted(rows.items())],
         suggest=steps,
     )
 

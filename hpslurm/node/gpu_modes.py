@@ -34,11 +34,11 @@ def start(host: Host) -> None:
 
 
 def collect(host: Host) -> Facts:
-    look = gpus.look(host, "persistence", "mig")
+    answers = gpus.answers(host, "persistence", "mig")
     return Facts(
-        {str(one): one.persistence for one in look.gpus if one.persistence is not None},
-        {str(one): one.mig[0] for one in look.gpus if one.mig},
-        look.trouble,
+        {str(device): device.persistence for device in answers.gpus if device.persistence is not None},
+        {str(device): device.mig[0] for device in answers.gpus if device.mig},
+        answers.trouble,
     )
 
 

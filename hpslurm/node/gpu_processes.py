@@ -51,19 +51,19 @@ def start(host: Host) -> None:
 def collect(host: Host) -> Facts:
     if not host.in_hook:
         raise Skip("in a step the job's own processes are on its GPUs")
-    look = gpus.look(host, "processes")
+    answers = gpus.answers(host, "processes")
     found, hidden = [], []
     running: set[str] | None = None
-    for one in look.gpus:
-        for pid in one.processes or ():
-            process = _process(host, str(one), pid)
+    for device in answers.gpus:
+        for pid in device.processes or ():
+            process = _process(host, str(device), pid)
             if process is None:
                 hidden.append(pid)
             elif process.name not in SERVICES:
                 running = jobs(host) if running is None else running
                 if not process.job or process.job not in running:
                     found.append(process)
-    trouble = [look.trouble] if look.trouble else []
+    trouble = [answers.trouble] if answers.trouble else []
     if hidden:
         trouble.append(f"process {', '.join(map(str, hidden))} on a GPU is not visible here (another pid namespace?)")
     return Facts(tuple(found), "; ".join(trouble))

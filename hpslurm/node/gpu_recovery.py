@@ -45,8 +45,10 @@ def start(host: Host) -> None:
 
 
 def collect(host: Host) -> Facts:
-    look = gpus.look(host, "recovery")
-    return Facts({str(one): one.recovery for one in look.gpus if one.recovery is not None}, look.trouble)
+    answers = gpus.answers(host, "recovery")
+    return Facts(
+        {str(device): device.recovery for device in answers.gpus if device.recovery is not None}, answers.trouble
+    )
 
 
 def word(action: int) -> str:

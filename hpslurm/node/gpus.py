@@ -20,14 +20,14 @@ PROLOG, EPILOG = "prolog_slurmd", "epilog_slurmd"  # SLURM_SCRIPT_CONTEXT
 
 
 @dataclass(frozen=True)
-class Look:
+class Answers:
     """The GPUs that NVML counts, and in one line why some answers are missing."""
 
     gpus: tuple[Gpu, ...]
     trouble: str = ""
 
 
-def look(host: Host, *steps: str, must: bool = True) -> Look:
+def answers(host: Host, *steps: str, must: bool = True) -> Answers:
     """The GPUs, with the trouble they had in these steps.
 
     Raises Unknown where NVML gave no GPU at all (``gpu_driver`` judges that), and Skip
@@ -37,9 +37,9 @@ def look(host: Host, *steps: str, must: bool = True) -> Look:
     if not seen.gpus:
         raise Unknown(f"NVML shows no GPU: {no_answer(seen)}")
     trouble = troubles(seen.gpus, steps)
-    if must and not trouble and all(getattr(one, step) in (None, {}) for one in seen.gpus for step in steps):
+    if must and not trouble and all(getattr(device, step) in (None, {}) for device in seen.gpus for step in steps):
         raise Skip(f"{' and '.join(steps).replace('_', ' ')}: not supported by these GPUs or this driver")
-    return Look(seen.gpus, trouble)
+    return Answers(seen.gpus, trouble)
 
 
 def no_answer(seen: Snapshot) -> str:
@@ -54,10 +54,10 @@ def troubles(gpus: Iterable[Gpu], steps: Iterable[str]) -> str:
     """``GPU 1, 3: GPU is lost; GPU 4: no permission`` for these steps, or empty."""
     found: dict[str, list[int]] = {}
     wanted = ("handle", *steps)
-    for one in gpus:
-        why = next((one.trouble[step].text for step in wanted if step in one.trouble), None)
+    for device in gpus:
+        why = next((device.trouble[step].text for step in wanted if step in device.trouble), None)
         if why is not None:
-            found.setdefault(why, []).append(one.index)
+            found.setdefault(why, []).append(device.index)
     return "; ".join(f"GPU {', '.join(map(str, indexes))}: {why}" for why, indexes in found.items())
 
 

@@ -31,11 +31,28 @@ class Facts:
 def collect(host: Host) -> Facts:
     if not efa.devices(host):
         raise Skip("no EFA device")
-    text = host.read("/proc/meminfo")
-    found = dict(re.findall(r"^(HugePages_Total|HugePages_Free|Hugepagesize):\s+(\d{1,20})(?: kB)?$", text, re.M))
-    if len(found) != 3:
+    facts = huge_pages(host.read("/proc/meminfo"))
+    if facts is None:
         raise Unknown("/proc/meminfo does not list huge pages")
-    return Facts(int(found["HugePages_Total"]), int(found["HugePages_Free"]), int(found["Hugepagesize"]) << 10)
+    return facts
+
+
+def huge_pages(meminfo: str) -> Facts | None:
+    """The huge pages of ``/proc/meminfo``, or None where it lists none.
+
+    >>> huge_pages('''
+    ... MemTotal:       2097152000 kB
+    ... HugePages_Total:    5128
+    ... HugePages_Free:     5000
+    ... Hugepagesize:       2048 kB
+    ... ''')
+    Facts(total=5128, free=5000, size=2097152)
+    """
+    lines = re.findall(r"^(HugePages_Total|HugePages_Free|Hugepagesize):\s+(\d{1,20})(?: kB)?$", meminfo, re.M)
+    numbers = {name: int(number) for name, number in lines}
+    if len(numbers) != 3:
+        return None
+    return Facts(numbers["HugePages_Total"], numbers["HugePages_Free"], numbers["Hugepagesize"] << 10)
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:

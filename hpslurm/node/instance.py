@@ -63,8 +63,8 @@ def _from_resource_config(host: Host, product: str | None) -> str:
     mine = instance_id(host)
     groups = config.get("InstanceGroups") if isinstance(config, dict) else None
     for group in groups if isinstance(groups, list) else ():
-        for one in group.get("Instances") or ():
-            if mine and one.get("InstanceId") == mine and (match := _TYPE.fullmatch(str(group.get("InstanceType")))):
+        for member in group.get("Instances") or ():
+            if mine and member.get("InstanceId") == mine and (match := _TYPE.fullmatch(str(group.get("InstanceType")))):
                 return match[1]
     raise Unknown(f"instance type not known: {tried}, {path} does not list {mine or 'this instance'}")
 

@@ -36,15 +36,9 @@ def collect(host: Host) -> Facts:
         raise Skip("systemd-logind is not installed")
     removes, where, stock = None, "", None
     for path in _files(host):
-        section = ""
-        for raw in host.read(path).splitlines():
-            line = raw.strip()
-            section = line if line.startswith("[") else section
-            name, equals, value = line.lstrip("#").partition("=")
-            if not equals or name.strip() != "RemoveIPC" or section not in ("[Login]", ""):
-                continue
-            word = value.strip().lower()
-            if line.startswith("#"):  # the file as shipped shows the built-in default like this
+        for value, is_set in remove_ipc(host.read(path)):
+            word = value.lower()
+            if not is_set:
                 stock = word in _YES
             elif word in _YES + _NO:
                 removes, where = word in _YES, path
@@ -54,6 +48,27 @@ def collect(host: Host) -> Facts:
         # systemd's own default is yes; a distribution may build another one and shows it in the file
         removes = stock is not False
     return Facts(removes, where)
+
+
+def remove_ipc(text: str) -> Iterator[tuple[str, bool]]:
+    """Each value of RemoveIPC in a ``logind.conf``, and whether it is set: the file as shipped shows the default.
+
+    >>> list(remove_ipc('''
+    ... [Login]
+    ... #RemoveIPC=yes
+    ... RemoveIPC = no
+    ... [Other]
+    ... RemoveIPC=yes
+    ... '''))
+    [('yes', False), ('no', True)]
+    """
+    section = ""
+    for raw in text.splitlines():
+        line = raw.strip()
+        section = line if line.startswith("[") else section
+        name, equals, value = line.lstrip("#").partition("=")
+        if equals and name.strip() == "RemoveIPC" and section in ("[Login]", ""):
+            yield value.strip(), not line.startswith("#")
 
 
 def _files(host: Host) -> list[str]:

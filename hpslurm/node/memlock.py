@@ -15,6 +15,7 @@ from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Unknown
 from hpslurm.core.text import whole
 from hpslurm.core.values import dataclass
+from hpslurm.node.limits import soft_limit
 from hpslurm.sources.host import Host
 
 KERNEL_DEFAULT = 8 << 20  # bytes; 64 KiB before Linux 5.16
@@ -34,14 +35,11 @@ class Facts:
 def collect(host: Host) -> Facts:
     whose = "slurmd" if host.in_hook else "this process"
     limits = f"/proc/{host.pid_of('slurmd') if host.in_hook else 'self'}/limits"
-    for line in host.read(limits).splitlines():
-        if line.startswith("Max locked memory"):
-            soft = line.split()[3] if len(line.split()) > 3 else ""
-            number = float("inf") if soft == "unlimited" else whole(soft)
-            if number is not None:
-                nodes = host.env.get("SLURM_STEP_NUM_NODES") or host.env.get("SLURM_JOB_NUM_NODES") or ""
-                return Facts(whose, number, None if host.in_hook else whole(nodes))
-    raise Unknown(f"{limits} does not list locked memory")
+    soft = soft_limit(host.read(limits), "Max locked memory")
+    if soft is None:
+        raise Unknown(f"{limits} does not list locked memory")
+    nodes = host.env.get("SLURM_STEP_NUM_NODES") or host.env.get("SLURM_JOB_NUM_NODES") or ""
+    return Facts(whose, soft, None if host.in_hook else whole(nodes))
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:

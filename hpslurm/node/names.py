@@ -38,7 +38,11 @@ class Facts:
 
 
 def first_node(nodelist: str) -> str:
-    """The first name of a Slurm node list such as ``ip-10-1-0-[3-5,7],login``; empty if it is none."""
+    """The first name of a Slurm node list; empty if it is none.
+
+    >>> first_node("ip-10-1-0-[3-5,7],login"), first_node("n1,n2"), first_node("$(reboot)")
+    ('ip-10-1-0-3', 'n1', '')
+    """
     match = _FIRST.match(nodelist)
     return "".join(part or "" for part in match.groups()) if match else ""
 
@@ -66,11 +70,24 @@ def _addresses(host: Host, name: str) -> tuple[str, ...]:
     output = host.run("getent", name)
     if output.status == NOT_FOUND:
         return ()
-    found = {words[0] for line in output.out.splitlines() if (words := line.split())}
-    good = sorted(address for address in found if _ADDRESS.fullmatch(address))
-    if output.status or not good:
+    found = addresses(output.out)
+    if output.status or not found:
         raise Unknown(f"getent ahosts {name} failed: {error_of(output)}")
-    return tuple(good)
+    return found
+
+
+def addresses(getent: str) -> tuple[str, ...]:
+    """The addresses in what ``getent ahosts`` prints, each once.
+
+    >>> addresses('''
+    ... 10.1.0.7        STREAM ip-10-1-0-7.ec2.internal
+    ... 10.1.0.7        DGRAM
+    ... fe80::1%ens5    RAW
+    ... ''')
+    ('10.1.0.7', 'fe80::1%ens5')
+    """
+    first = {words[0] for line in getent.splitlines() if (words := line.split())}
+    return tuple(sorted(word for word in first if _ADDRESS.fullmatch(word)))
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:

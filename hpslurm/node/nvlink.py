@@ -45,17 +45,17 @@ def start(host: Host) -> None:
 
 
 def collect(host: Host) -> Facts:
-    look = gpus.look(host, "links", "link_speed")
+    answers = gpus.answers(host, "links", "link_speed")
     links = []
-    for one in look.gpus:
-        if one.links is not None:
-            down = tuple(number for number, state in enumerate(one.links) if state == 0)
-            errors = {name: sum(values) for name, values in one.link_errors.items() if any(values)}
-            links.append(Links(str(one), sum(state == 1 for state in one.links), down, one.link_speed, errors))
+    for device in answers.gpus:
+        if device.links is not None:
+            down = tuple(number for number, state in enumerate(device.links) if state == 0)
+            errors = {name: sum(values) for name, values in device.link_errors.items() if any(values)}
+            links.append(Links(str(device), sum(state == 1 for state in device.links), down, device.link_speed, errors))
     # One GPU of the node alone, as in a p5.4xlarge, has NVLink ports but no peer behind them.
-    if len(look.gpus) == 1 and links and not links[0].up:
+    if len(answers.gpus) == 1 and links and not links[0].up:
         raise Skip("one GPU: its NVLink ports have no peer")
-    return Facts(tuple(links), look.trouble)
+    return Facts(tuple(links), answers.trouble)
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:

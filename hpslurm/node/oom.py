@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from hpslurm.core.finding import CONFIGURE, LOOK, P1, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
@@ -61,18 +61,30 @@ def read(host: Host) -> kmsg.Log:
 
 def collect(host: Host) -> Facts:
     log = read(host)
+    kills = list(kills_of(log.matching(b"oom-kill:", b"Killed process")))
+    start = since(host, log)
+    fresh = tuple(kill for kill in kills if kill.time >= start)
+    return Facts(fresh[-50:], len(kills) - len(fresh), log.begins)
+
+
+def kills_of(records: Iterable[kmsg.Record]) -> Iterator[Kill]:
+    """The kills among lines of the kernel; the line before one names the cgroup, and so the job.
+
+    >>> lines = (
+    ...     "oom-kill:constraint=CONSTRAINT_MEMCG,task_memcg=/slurm/job_4711/step_0,task=python3,pid=77,uid=1000",
+    ...     "Memory cgroup out of memory: Killed process 77 (python3) total-vm:9kB, anon-rss:1kB, UID:1000",
+    ... )
+    >>> list(kills_of(kmsg.Record(0, 1.0, 1756720001.0, 3, line) for line in lines))
+    [Kill(time=1756720001.0, pid=77, name='python3', cgroup=True, job=4711)]
+    """
     jobs: dict[int, int | None] = {}
-    kills = []
-    for record in log.matching(b"oom-kill:", b"Killed process"):
+    for record in records:
         if match := _CGROUP.search(record.text):
             job = _JOB.search(match[2] or "")
             jobs[int(match[3])] = int(job[1]) if job else None
         elif match := _KILLED.match(record.text):
             pid = int(match[2])
-            kills.append(Kill(record.time, pid, clean(match[3], 40), match[1].startswith("Memory"), jobs.get(pid)))
-    start = since(host, log)
-    fresh = tuple(kill for kill in kills if kill.time >= start)
-    return Facts(fresh[-50:], len(kills) - len(fresh), log.begins)
+            yield Kill(record.time, pid, clean(match[3], 40), match[1].startswith("Memory"), jobs.get(pid))
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:

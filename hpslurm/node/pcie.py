@@ -49,14 +49,14 @@ def start(host: Host) -> None:
 
 
 def collect(host: Host) -> Facts:
-    look = gpus.look(host, "pcie")
+    answers = gpus.answers(host, "pcie")
     links = []
-    for one in look.gpus:
-        if one.pcie is not None:
-            generation, width, most_generation, most_width, replays = one.pcie
-            idle = not one.processes or bool((one.clocks or 0) & IDLE)
-            links.append(Link(str(one), generation, width, most_generation, most_width, replays, idle))
-    return Facts(tuple(links), look.trouble)
+    for device in answers.gpus:
+        if device.pcie is not None:
+            generation, width, most_generation, most_width, replays = device.pcie
+            idle = not device.processes or bool((device.clocks or 0) & IDLE)
+            links.append(Link(str(device), generation, width, most_generation, most_width, replays, idle))
+    return Facts(tuple(links), answers.trouble)
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:

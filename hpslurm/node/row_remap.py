@@ -38,7 +38,7 @@ class Memory:
     double: int = 0  # pages retired for double-bit errors
     pages_pending: bool = False
 
-    def told(self) -> str:
+    def in_words(self) -> str:
         if self.single or self.double or self.pages_pending:
             return f"pages retired: {self.single} single-bit, {self.double} double-bit, pending {self.pages_pending}"
         flags = f"pending {self.pending}, failed {self.failed}, banks without spare rows {self.exhausted}"
@@ -56,26 +56,26 @@ def start(host: Host) -> None:
 
 
 def collect(host: Host) -> Facts:
-    look = gpus.look(host, "remap", "histogram", "retired")
+    answers = gpus.answers(host, "remap", "histogram", "retired")
     memory = []
-    for one in look.gpus:
-        rows, pages = one.remap or (0, 0, 0, 0), one.retired or (0, 0, 0)
-        if one.remap is None and one.retired is None:
+    for device in answers.gpus:
+        rows, pages = device.remap or (0, 0, 0, 0), device.retired or (0, 0, 0)
+        if device.remap is None and device.retired is None:
             continue
         memory.append(
             Memory(
-                str(one),
+                str(device),
                 corrected=rows[0],
                 uncorrected=rows[1],
                 pending=bool(rows[2]),
                 failed=bool(rows[3]),
-                exhausted=one.histogram[-1] if one.histogram else 0,
+                exhausted=device.histogram[-1] if device.histogram else 0,
                 single=pages[0] or 0,
                 double=pages[1] or 0,
                 pages_pending=bool(pages[2]),
             )
         )
-    return Facts(tuple(memory), look.trouble)
+    return Facts(tuple(memory), answers.trouble)
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
@@ -110,7 +110,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
 
 def _found(rule: Rule, found: list[Memory], steps: list[Suggestion]) -> Finding:
     return rule.found(
-        f"{gpus.names(one.gpu for one in found)}: {found[0].told()}" + ("" if len(found) == 1 else ", ..."),
-        evidence=[Evidence(one.gpu, one.told()) for one in found],
+        f"{gpus.names(one.gpu for one in found)}: {found[0].in_words()}" + ("" if len(found) == 1 else ", ..."),
+        evidence=[Evidence(one.gpu, one.in_words()) for one in found],
         suggest=steps,
     )

@@ -13,6 +13,7 @@ from hpslurm.core.finding import CONFIGURE, LOOK, P0, P1, Evidence, Finding, Rul
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Unknown
 from hpslurm.core.values import dataclass
+from hpslurm.node import mounts
 from hpslurm.sources.host import Host
 
 SHM = "/dev/shm"
@@ -39,16 +40,11 @@ class Facts:
 
 
 def collect(host: Host) -> Facts:
-    kind, lines = "", 0
-    for line in host.read("/proc/self/mounts").splitlines():
-        words = line.split()
-        lines += len(words) == 6
-        if len(words) > 2 and words[1] == SHM:
-            kind = words[2]  # the last mount on a path is the one in force
-    if not lines:
+    mounted = mounts.kinds(host.read("/proc/self/mounts"))
+    if not mounted:
         raise Unknown("/proc/self/mounts lists no mount")
     space = host.space(SHM)
-    return Facts(kind, space.total, space.free)
+    return Facts(mounted.get(SHM, ""), space.total, space.free)
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from hpslurm.core.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Unknown
-from hpslurm.core.text import whole
 from hpslurm.core.values import dataclass
+from hpslurm.node.limits import soft_limit
 from hpslurm.sources.host import Host
 
 SECTION = "debugging-guide.md § 17"
@@ -36,13 +36,10 @@ class Facts:
 def collect(host: Host) -> Facts:
     whose = "slurmd" if host.in_hook else "this process"
     limits = f"/proc/{host.pid_of('slurmd') if host.in_hook else 'self'}/limits"
-    for line in host.read(limits).splitlines():
-        if line.startswith("Max stack size"):
-            soft = line.split()[3] if len(line.split()) > 3 else ""
-            number = float("inf") if soft == "unlimited" else whole(soft)
-            if number is not None:
-                return Facts(whose, number)
-    raise Unknown(f"{limits} does not list the stack size")
+    soft = soft_limit(host.read(limits), "Max stack size")
+    if soft is None:
+        raise Unknown(f"{limits} does not list the stack size")
+    return Facts(whose, soft)
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:

@@ -146,7 +146,11 @@ def _inside(host: Host, path: str, pattern: bytes) -> str:
 
 
 def order(version: str) -> tuple[int, ...]:
-    """``1.22.0amzn4.0`` to (1, 22, 0): numbers up to the first other text, for comparison."""
+    """Numbers up to the first other text, for comparison.
+
+    >>> order("1.22.0amzn4.0"), order("v2.30.7-1"), order("unknown")
+    ((1, 22, 0), (2, 30, 7), ())
+    """
     match = re.match(r"[vV]?(\d+(?:\.\d+)*)", version)
     return tuple(int(one[:9]) for one in match[1].split(".")) if match else ()
 

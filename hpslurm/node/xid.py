@@ -154,9 +154,9 @@ def _job_gpus(host: Host) -> tuple[str, ...] | None:
 def table_rules() -> Iterator[Rule]:
     """A rule for every row that may become a finding, and for a code that no table has."""
     for kind, rows in ((XID, xid_table.xids()), (SXID, xid_table.sxids())):
-        for one in rows.values():
-            if one.priority != INFO or kind == SXID:
-                yield _rule(kind, one, P1 if one.priority in ("word", INFO) else one.priority)
+        for known in rows.values():
+            if known.priority != INFO or kind == SXID:
+                yield _rule(kind, known, P1 if known.priority in ("word", INFO) else known.priority)
 
 
 def worst_rules() -> Iterator[Rule]:

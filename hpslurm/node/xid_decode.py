@@ -148,13 +148,15 @@ def _nvlink5(line: Line, row: Row, got: dict[str, str], driver: int | None) -> V
     info, status = registers[:2]
     link = f", link {int(got['link'])}"
     layouts = (2, 1) if driver is None else (2,) if driver >= R575 else (1,)
-    rows = [one for one in xid_table.sub_codes() if one.code == line.code and one.status == status]
-    rows.sort(key=lambda one: one.unit != got.get("unit"))  # in the older layout two units may share their number
+    rows = [sub_code for sub_code in xid_table.sub_codes() if sub_code.code == line.code and sub_code.status == status]
+    rows.sort(
+        key=lambda sub_code: sub_code.unit != got.get("unit")
+    )  # in the older layout two units may share their number
     for layout in layouts:
-        for one in rows:
-            if action := _action(one, info, layout):
+        for sub_code in rows:
+            if action := _action(sub_code, info, layout):
                 guess = f" (layout v{layout}, the driver's version is not known)" if driver is None else ""
-                return _sub_code(one, action, f"{row.title}{link}: {one.unit}{guess}")
+                return _sub_code(sub_code, action, f"{row.title}{link}: {sub_code.unit}{guess}")
     if line.code == 150 and status in (0, 0xFFFFFFFF):
         return Verdict(P0, REBOOT, f"{row.title}{link}: firmware degraded")
     return Verdict(row.priority, row.suggest, f"{row.title}{link}; sub-code {info:#x} {status:#x} is not in the table")

@@ -64,13 +64,27 @@ class Incident:
 
 
 def short(address: str) -> str:
-    """The address with a domain of four digits, in lower case."""
+    """The address with a domain of four digits, in lower case.
+
+    >>> short("00000000:9B:00")
+    '0000:9b:00'
+    """
     domain, _, rest = address.lower().partition(":")
     return f"{int(domain, 16):04x}:{rest}"
 
 
 def parse(record: Record) -> Line | None:
-    """The line of an XID or SXID; None for any other, and for lines that continue one."""
+    """The line of an XID or SXID; None for any other, and for lines that continue one.
+
+    >>> text = "NVRM: Xid (PCI:0000:9b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+    >>> line = parse(Record(0, 1.0, 1756720001.0, 3, text))
+    >>> line.kind, line.code, line.pci, line.pid, line.text
+    ('xid', 79, '0000:9b:00', None, 'GPU has fallen off the bus.')
+    >>> text = "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 28 LTSSM Fault Up"
+    >>> line = parse(Record(0, 1.0, 1756720001.0, 3, text))
+    >>> line.kind, line.code, line.pci, line.word, line.text
+    ('sxid', 20034, '0000:c1:00', 'Fatal', 'Link 28 LTSSM Fault Up')
+    """
     match = _XID.search(record.text)
     kind = XID
     if not match:

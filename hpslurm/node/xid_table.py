@@ -34,6 +34,7 @@ class Row:
     then: str = ""
     suggest: str = ""
     cause: str = ""
+    proof: int = 0  # how directly the code proves its cause, 0 to 100
     note: str = ""
     hyperpod: str = ""  # what is publicly known of the health agent's reaction
     reach: str = ""  # of an SXID

@@ -14,15 +14,17 @@ from typing import IO
 from hpslurm.core.finding import NOISE, ROOT, SYMPTOM, Event
 from hpslurm.core.text import clean, whole
 from hpslurm.core.values import replace
-from hpslurm.scan import checks, kinds, prefix, read
+from hpslurm.scan import checks, kinds, prefix, read, trouble
+from hpslurm.scan.culprit import OF_PROCESS
 from hpslurm.scan.match import Finder, finder
-from hpslurm.scan.patterns import Pattern, Table, compiled, noise, table
+from hpslurm.scan.patterns import Pattern, Table, benign, boilerplate, compiled, known, noise, table
 
 EDGE = 64 << 10  # bytes at either end of a file that are looked at line by line
 WINDOW = (30, 60)  # lines before and after a trigger that are looked at, too
 WINDOWS = 200  # of them per file
 SPEAKERS = 64  # different speakers kept per pattern and file; further ones are only counted
 MOST = 60_000  # events kept in all
+MOST_UNKNOWN = 500  # lines of trouble of one file that no row knows
 TRIED = 6_000  # lines per pattern and file on which the expression is tried; beyond, they are only counted
 
 
@@ -34,6 +36,7 @@ class Collector:
         self.fast = fast
         self.events: dict[tuple[object, ...], Event] = {}
         self.unread: list[str] = []
+        self.numbered: dict[str, int] = {}  # files with a number in their name that may be a rank
         self.files = 0
         self.bytes = 0
         self.block = read.block()
@@ -109,7 +112,23 @@ class Collector:
     # ------------------------------------------------------------------ output
 
     def result(self) -> list[Event]:
-        return sorted(self.events.values(), key=lambda event: (event.file, event.line))
+        ranks = self._ranks_of_numbers()
+        found = [replace(event, rank=ranks[event.file]) if event.rank is None and event.file in ranks and not event.host
+                 else event for event in self.events.values()]  # fmt: skip
+        found += [Event("file", NOISE, path, 1, "", rank=rank) for path, rank in ranks.items()]
+        return sorted(found, key=lambda event: (event.file, event.line))
+
+    def _ranks_of_numbers(self) -> dict[str, int]:
+        """Files whose names differ in a number only are one a rank, where the numbers begin at 0 and have few gaps."""
+        groups: dict[str, dict[str, int]] = {}
+        for path, number in self.numbered.items():
+            groups.setdefault(re.sub(r"\d+(?=\D*$)", "#", path), {})[path] = number
+        ranks: dict[str, int] = {}
+        for files in groups.values():
+            numbers = files.values()
+            if len(files) > 1 and min(numbers) == 0 and max(numbers) < 2 * len(files):
+                ranks.update(files)
+        return ranks
 
     def keep(self, key: tuple[object, ...], event: Event) -> None:
         old = self.events.get(key)
@@ -127,6 +146,9 @@ class _File:
         self.path = path
         self.find = find
         self.rank = prefix.rank_of_file(path) if path != "-" else None
+        number = prefix.number_of_file(path) if self.rank is None and path != "-" else None
+        if number is not None:
+            owner.numbered[path] = number
         self.year = time.gmtime().tm_year
         self.speakers: dict[str, int] = {}
         self.tried: dict[int, int] = {}
@@ -183,9 +205,33 @@ class _File:
 
     def _looked(self, lines: list[tuple[int, str]]) -> Iterator[Event]:
         try:
-            yield from kinds.look(self.path, lines, not self.tail)
+            yield from kinds.events(self.path, lines)
+            yield from self._unknown(lines)
         except ValueError as error:
             self._untold(lines[0][0] if lines else 1, error)
+
+    def _unknown(self, lines: list[tuple[int, str]]) -> Iterator[Event]:
+        """Lines that sound like trouble and that no row knows, and those that a row calls normal."""
+        found = 0
+        said: set[str] = set()
+        for number, raw in lines:
+            for line in raw.split("\r"):
+                if not trouble.may_be(line):
+                    continue
+                row = benign(line)
+                if row is not None and row.id not in said:
+                    said.add(row.id)
+                    facts = (("why", row.meaning), ("row", row.id))
+                    yield Event("benign", NOISE, self.path, number, line, facts=facts)
+                if row is not None or noise().search(prefix.bare(line)):
+                    continue
+                event = trouble.event_of(self.path, number, boilerplate().sub(" ", line), self.year)
+                if event is None or known(prefix.bare(line), self.owner.table):
+                    continue
+                found += 1
+                if found > MOST_UNKNOWN:
+                    return
+                yield event
 
     def _untold(self, number: int, error: ValueError) -> None:
         """Said once a file."""
@@ -213,10 +259,11 @@ class _File:
         raw = bytes(data[begin:stop]).decode("utf-8", "replace")
         line = prefix.plain(raw)
         segments = [segment for segment in line.split("\r") if segment] if "\r" in line else [line]
-        look: checks.Look | None = None
+        context: checks.Context | None = None
         for labelled in segments[-200:]:
             segment = prefix.bare(labelled)
             quiet: bool | None = None
+            rest = segment
             mark: prefix.Mark | None = None
             for row in patterns:
                 tried[row.number] = tried.get(row.number, 0) + 1
@@ -229,13 +276,21 @@ class _File:
                     continue
                 if quiet is None:  # asked last, because it costs most
                     quiet = noise().search(segment) is not None
+                    rest = boilerplate().sub(" ", segment)
                 if quiet:
                     break
+                if rest != segment and row.check != "exception":  # what is boilerplate beside an error says nothing
+                    match = compiled(row.regex).search(rest)
+                    if not match:
+                        continue
                 mark = mark or prefix.read(labelled, self.year)
                 hit = _hit(row, match, segment, mark)
+                if row.role == ROOT and row.cause in OF_PROCESS and hit.rank is None and not hit.host:
+                    context = context or checks.Context(data, size, begin, stop)
+                    hit.rank = checks.rank_of_neighbours(context)
                 if row.check:
-                    look = look or checks.Look(data, size, begin, stop)
-                    if not checks.CHECKS[row.check](hit, match, look):
+                    context = context or checks.Context(data, size, begin, stop)
+                    if not checks.CHECKS[row.check](hit, match, context):
                         continue
                 self._keep(row, hit, number, labelled)
                 break
@@ -243,11 +298,11 @@ class _File:
     def _window(self, data: bytearray, size: int, begin: int, stop: int, number: int) -> None:
         self.windows += 1
         self.covered = number + WINDOW[1]
-        look = checks.Look(data, size, begin, stop)
-        for index, line in enumerate(look.before(WINDOW[0])):
+        context = checks.Context(data, size, begin, stop)
+        for index, line in enumerate(context.before(WINDOW[0])):
             self.between.setdefault(number - 1 - index, line[:4000])
         own = bytes(data[begin:stop]).decode("utf-8", "replace")
-        for index, line in enumerate([own, *look.after(WINDOW[1])]):
+        for index, line in enumerate([own, *context.after(WINDOW[1])]):
             self.between.setdefault(number + index, prefix.plain(line)[:4000])
 
     def _keep(self, row: Pattern, hit: checks.Hit, number: int, line: str) -> None:
@@ -306,6 +361,13 @@ def _with_triggers(known: Table) -> tuple[tuple[bytes, ...], frozenset[int]]:
     return every, frozenset(number for number, literal in enumerate(every) if literal in kinds.TRIGGERS)
 
 
+_LOCAL = re.compile(r"(?:\) local_rank: |--local_rank=)(\d+)\b")  # of torchrun and DeepSpeed
+# Of Ray: an address; of Slurm and others: a node.
+_ADDRESS = re.compile(
+    r"\b(?:(?:ip|IP)(?:=|: ?)|(?:failed|died|lost|error) on (?:node|host) )([A-Za-z]*[\w-]*\d[\w.-]*)\b"
+)
+
+
 def _hit(row: Pattern, match: re.Match[str], line: str, mark: prefix.Mark) -> checks.Hit:
     groups = match.groupdict()
 
@@ -318,10 +380,14 @@ def _hit(row: Pattern, match: re.Match[str], line: str, mark: prefix.Mark) -> ch
         hit.host = host
     if gpu := first("gpu"):
         hit.gpu = checks.pci(gpu) or gpu
+    elif not hit.host and (address := _ADDRESS.search(line)):
+        hit.host = address[1]
     if (pid := first("pid")).isdigit():
         hit.pid = whole(pid)
     if (local := first("local_rank")).isdigit():
         hit.local_rank = whole(local)
+    if hit.local_rank is None and (local_of := _LOCAL.search(line)):
+        hit.local_rank = whole(local_of[1])
     if (task := first("task")).isdigit() and hit.rank is None:
         hit.rank = whole(task)
     return hit

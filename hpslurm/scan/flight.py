@@ -14,10 +14,13 @@ from typing import IO, Any, TypeGuard
 
 from hpslurm.core.finding import NOISE, Event
 from hpslurm.core.text import clean, whole
+from hpslurm.core.values import dataclass
+from hpslurm.scan import model
 from hpslurm.scan.prefix import rank_of_file
 
 LARGEST = 128 << 20  # bytes of one dump
 MOST = 1 << 63  # of a number in a dump
+MOST_MEMBERS = 65_536  # of one group
 DEFAULT_GROUP = "default"
 
 
@@ -51,16 +54,16 @@ def load(stream: IO[bytes]) -> dict[str, Any]:
     if len(data) > LARGEST:
         raise NotADump(f"larger than {LARGEST >> 20} MiB")
     try:
-        found = _Plain(io.BytesIO(data)).load() if data[:1] == b"\x80" else json.loads(data)
+        dump = _Plain(io.BytesIO(data)).load() if data[:1] == b"\x80" else json.loads(data)
     except NotADump:
         raise
     except (MemoryError, RecursionError) as error:
         raise NotADump(f"too large to read ({type(error).__name__})") from None
     except Exception as error:  # damaged pickles raise nearly anything
         raise NotADump(f"damaged or cut off ({type(error).__name__})") from None
-    if not isinstance(found, dict) or not isinstance(found.get("entries"), list):
+    if not isinstance(dump, dict) or not isinstance(dump.get("entries"), list):
         raise NotADump("no list of entries in it")
-    return found
+    return dump
 
 
 def events(dump: Mapping[str, Any], path: str) -> Iterator[Event]:
@@ -69,6 +72,24 @@ def events(dump: Mapping[str, Any], path: str) -> Iterator[Event]:
     yield Event("kind:flight-recorder", NOISE, path, 1, "flight-recorder")
     if rank is None:
         return
+    waiting, done = _progress(dump)
+    members = _members(dump)
+    for group in sorted({*waiting, *done, *members}):
+        facts = [
+            ("pg", group),
+            ("done", str(done.get(group, 0))),
+            ("members", ",".join(map(str, members.get(group, ())))),
+        ]
+        text = f"rank {rank}, group {group}: {done.get(group, 0)} completed"
+        if entry := waiting.get(group):
+            name, sizes = entry.get("profiling_name", ""), entry.get("input_sizes", "")
+            facts += [("at", str(_seq(entry))), ("op", clean(str(name), 60)), ("sizes", clean(str(sizes), 120))]
+            text += f", waits in {_seq(entry)} {name} {sizes} ({entry.get('state', '')})"
+        yield Event("fr", NOISE, path, 1, clean(text), rank=rank, facts=tuple(facts))
+
+
+def _progress(dump: Mapping[str, Any]) -> tuple[dict[str, Mapping[str, Any]], dict[str, int]]:
+    """For each group: the first entry that is not completed, and the number of the last one that is."""
     waiting: dict[str, Mapping[str, Any]] = {}
     done: dict[str, int] = {}
     for entry in dump["entries"]:
@@ -81,22 +102,7 @@ def events(dump: Mapping[str, Any], path: str) -> Iterator[Event]:
             done[group] = max(done.get(group, 0), seq)
         elif group not in waiting or seq < _seq(waiting[group]):
             waiting[group] = entry
-    members = _members(dump)
-    for group in sorted({*waiting, *done, *members}):
-        facts = [
-            ("pg", group),
-            ("done", str(done.get(group, 0))),
-            ("members", ",".join(map(str, members.get(group, ())))),
-        ]
-        text = f"rank {rank}, group {group}: {done.get(group, 0)} completed"
-        if one := waiting.get(group):
-            facts += [
-                ("at", str(_seq(one))),
-                ("op", clean(str(one.get("profiling_name", "")), 60)),
-                ("sizes", clean(str(one.get("input_sizes", "")), 120)),
-            ]
-            text += f", waits in {_seq(one)} {one.get('profiling_name', '')} {one.get('input_sizes', '')} ({one.get('state', '')})"  # noqa: E501
-        yield Event("fr", NOISE, path, 1, clean(text), rank=rank, facts=tuple(facts))
+    return waiting, done
 
 
 def _seq(entry: Mapping[str, Any]) -> int:
@@ -118,18 +124,17 @@ def _group(entry: Mapping[str, Any]) -> str:
 
 def _members(dump: Mapping[str, Any]) -> dict[str, list[int]]:
     config = dump.get("pg_config")
-    found: dict[str, list[int]] = {}
-    if isinstance(config, dict):
-        for name, one in config.items():
-            ranks = one.get("ranks") if isinstance(one, dict) else None
-            if isinstance(ranks, str):
-                try:
-                    ranks = json.loads(ranks)
-                except ValueError:
-                    ranks = None
-            if isinstance(ranks, list):
-                found[clean(str(name), 60)] = [rank for rank in ranks if _fits(rank)][:65536]
-    return found
+    members: dict[str, list[int]] = {}
+    for name, group in config.items() if isinstance(config, dict) else ():
+        ranks = group.get("ranks") if isinstance(group, dict) else None
+        if isinstance(ranks, str):
+            try:
+                ranks = json.loads(ranks)
+            except ValueError:
+                ranks = None
+        if isinstance(ranks, list):
+            members[clean(str(name), 60)] = [rank for rank in ranks if _fits(rank)][:MOST_MEMBERS]
+    return members
 
 
 def _rank(dump: Mapping[str, Any], path: str) -> int | None:
@@ -140,78 +145,73 @@ def _rank(dump: Mapping[str, Any], path: str) -> int | None:
 # --------------------------------------------------------------------------- across ranks
 
 
+@dataclass(frozen=True)
 class Verdict:
-    """Who broke one group: ``cause`` straggler, collective_desync or collective_timeout_unknown."""
+    """Who broke one group; ``row`` of reasoning.toml says what that is worth."""
 
-    def __init__(self, cause: str, rank: int, text: str, event: Event, weight: int) -> None:
-        self.cause, self.rank, self.text, self.event, self.weight = cause, rank, text, event, weight
+    row: str
+    rank: int
+    text: str
+    event: Event
 
 
-def judge(found: Iterable[Event]) -> Verdict | None:
+def judge(dumps: Iterable[Event]) -> Verdict | None:
     """The rank that did not join a collective, or joined with another operation or shape."""
     groups: dict[str, dict[int, Event]] = {}
-    for event in found:
+    for event in dumps:
         if event.pattern == "fr" and event.rank is not None:
             groups.setdefault(event.fact("pg"), {})[event.rank] = event
-    best: Verdict | None = None
-    for ranks in groups.values():
-        verdict = _judge_group(ranks)
-        if verdict and (best is None or verdict.weight > best.weight):
-            best = verdict
-    return best
+    verdicts = [verdict for ranks in groups.values() if (verdict := _judge_group(ranks))]
+    return max(verdicts, key=lambda verdict: model.derived()[verdict.row].weight, default=None)
 
 
 def _judge_group(ranks: dict[int, Event]) -> Verdict | None:
     waiting = {rank: event for rank, event in ranks.items() if event.fact("at")}
     if not waiting:
         return None
-    members = {
-        whole(text) or 0 for event in ranks.values() for text in event.fact("members").split(",") if text
-    } or set(ranks)
-    first = min((whole(event.fact("at")) or 0) for event in waiting.values())
-    there = {rank: event for rank, event in waiting.items() if (whole(event.fact("at")) or 0) == first}
-    some = next(iter(there.values()))
+    first = min(_number(event, "at") for event in waiting.values())
+    there = {rank: event for rank, event in waiting.items() if _number(event, "at") == first}
+    return _odd_shape(there, first) or _not_there(ranks, there, first) or _left_behind(ranks, there, first)
+
+
+def _number(event: Event, fact: str) -> int:
+    return whole(event.fact(fact)) or 0
+
+
+def _odd_shape(there: dict[int, Event], first: int) -> Verdict | None:
     shapes: dict[tuple[str, str], list[int]] = {}
     for rank, event in sorted(there.items()):
         shapes.setdefault((event.fact("op"), event.fact("sizes")), []).append(rank)
-    if len(shapes) > 1:
-        shape, odd = min(shapes.items(), key=lambda item: len(item[1]))
-        return Verdict(
-            "collective_desync",
-            odd[0],
-            f"ranks {odd[:8]} joined collective {first} as {shape[0]} {shape[1]}, the others did not",
-            there[odd[0]],
-            82,
-        )
+    if len(shapes) < 2:
+        return None
+    (operation, sizes), odd = min(shapes.items(), key=lambda item: len(item[1]))
+    text = f"ranks {odd[:8]} joined collective {first} as {operation} {sizes}, the others did not"
+    return Verdict("fr-shape", odd[0], text, there[odd[0]])
+
+
+def _not_there(ranks: dict[int, Event], there: dict[int, Event], first: int) -> Verdict | None:
+    """A member that has not come, by its own dump or because it left none."""
+    members = {whole(text) or 0 for event in ranks.values() for text in event.fact("members").split(",") if text}
+    members = members or set(ranks)
+    some = next(iter(there.values()))
     absent = [
-        rank
-        for rank in sorted(members)
-        if rank in ranks and rank not in there and (whole(ranks[rank].fact("done")) or 0) < first
+        rank for rank in sorted(members) if rank in ranks and rank not in there and _number(ranks[rank], "done") < first
     ]
     if absent:
-        return Verdict(
-            "straggler",
-            absent[0],
-            f"ranks {absent[:8]} did not join collective {first} ({some.fact('op')}) that {len(there)} others wait in",
-            ranks[absent[0]],
-            78,
+        text = (
+            f"ranks {absent[:8]} did not join collective {first} ({some.fact('op')}) that {len(there)} others wait in"
         )
+        return Verdict("fr-absent", absent[0], text, ranks[absent[0]])
     unseen = [rank for rank in sorted(members) if rank not in ranks]
     if unseen and len(unseen) <= max(1, len(members) // 2):
-        return Verdict(
-            "collective_timeout_unknown",
-            unseen[0],
-            f"no dump of ranks {unseen[:8]}, and all others wait in collective {first} ({some.fact('op')})",
-            some,
-            60,
-        )
-    behind = [rank for rank in there if len(there) < len(ranks) - len(there)]
-    if behind:
-        return Verdict(
-            "collective_desync",
-            behind[0],
-            f"ranks {behind[:8]} still wait in collective {first} that the others completed",
-            there[behind[0]],
-            62,
-        )
+        text = f"no dump of ranks {unseen[:8]}, and all others wait in collective {first} ({some.fact('op')})"
+        return Verdict("fr-silent", unseen[0], text, some)
     return None
+
+
+def _left_behind(ranks: dict[int, Event], there: dict[int, Event], first: int) -> Verdict | None:
+    behind = list(there)
+    if len(there) * 2 >= len(ranks):
+        return None
+    text = f"ranks {behind[:8]} still wait in collective {first} that the others completed"
+    return Verdict("fr-behind", behind[0], text, there[behind[0]])

@@ -10,7 +10,7 @@ import io
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hpslurm.core.finding import NOISE, Event
@@ -22,6 +22,8 @@ from hpslurm.sources import userfile
 
 SECONDS = 2.0  # for reading and scanning together
 SLICE = 512 << 10  # bytes scanned between two looks at the clock
+MOST_BESIDE = 1024  # files of one job beside its own output
+_NO_TEXT = (".pt", ".bin", ".npz", ".tar", ".pkl", ".safetensors", ".parquet", ".sqlite")
 KEPT = 200  # events in a record
 
 
@@ -94,6 +96,17 @@ def paths(job: Job) -> list[str]:
     return [path for path in dict.fromkeys(found) if path and path != "/dev/null"]
 
 
+def beside(job: Job) -> list[str]:
+    """The user's files beside the job's output whose names hold the job's number: of steps and tasks."""
+    known = paths(job)
+    found: list[str] = []
+    for folder in dict.fromkeys(os.path.dirname(path) for path in known if "%" not in path):
+        for number in dict.fromkeys(filter(None, (job.id.partition("_")[0], job.array_job))):
+            some = userfile.names(folder, job.uid, job.gid, user=job.user, containing=number)
+            found += [f"{folder}/{name}" for name in some if not name.endswith(_NO_TEXT)]
+    return [path for path in dict.fromkeys(found) if path not in known][:MOST_BESIDE]
+
+
 def job_of_env(env: Mapping[str, str]) -> Job:
     """From the environment of a node hook; it has no job name, so a %x cannot be resolved there."""
 
@@ -129,15 +142,17 @@ def reads_here(env: Mapping[str, str]) -> bool:
     return bool(here) and first_node(env.get("SLURM_JOB_NODELIST") or env.get("SLURM_NODELIST") or "") == here
 
 
-def look(job: Job, *, limit: int = userfile.LIMIT, seconds: float = SECONDS, fast: bool = False) -> Found:
-    """Reads the job's output with its user's rights and gives the events. Never raises for what the user did."""
+def look(
+    job: Job, also: Sequence[str] = (), *, limit: int = userfile.LIMIT, seconds: float = SECONDS, fast: bool = False
+) -> Found:
+    """Reads the job's output, and files ``also`` named, with its user's rights. Never raises for what the user did."""
     deadline = time.monotonic() + seconds
     if job.uid < 0 or job.gid < 0:
         return Found(notes=("whose job it is cannot be told, so its output is not read",))
     collector = Collector(fast=fast)
     notes: list[str] = []
     files: list[str] = []
-    wanted = paths(job)
+    wanted = [*paths(job), *also]
     for path in wanted:
         if "%" in path:
             notes.append(

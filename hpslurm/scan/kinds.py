@@ -1,8 +1,7 @@
-"""What kind of text is this, and does it show life? Plus the tables that no single line explains.
+"""What kind of text is this? And what do the tables, lists and reports in it say that no single line explains?
 
-Looks at the head and the tail of a file only. Everything it finds is an event: ``kind`` and ``life``
-events are noise that speaks for health, the others come from tables: nccl-tests rows, nvidia-smi
-sections, sinfo lists, RAS reports.
+Takes the head and the tail of a file, and what stands around a trigger. Everything it finds is an event: those of a
+kind are noise that speaks for health, the others come from the readers of one form of output each.
 """
 
 from __future__ import annotations
@@ -10,10 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from hpslurm.core.finding import NOISE, ROOT, Event
-from hpslurm.core.text import whole
-from hpslurm.scan import prefix
-from hpslurm.scan.checks import pci
+from hpslurm.core.finding import NOISE, Event
+from hpslurm.scan import (
+    life,
+    nccl_rows,
+    network_choice,
+    node_lists,
+    nvidia_smi,
+    places,
+    prefix,
+    ras,
+    slow_ranks,
+    small_tools,
+)
 
 Lines = list[tuple[int, str]]  # line number, text
 
@@ -33,51 +41,12 @@ KINDS = (
     ("lspci", r"ACSCtl:|LnkSta:"),
     ("slurm-output", r"^srun: |^slurmstepd|^salloc: |^sbatch: |pyxis: "),
     ("torchrun", r"torch\.distributed\.(?:run|elastic|launch)|torchrun|\[rank\d+\]:|ProcessGroupNCCL|\[c10d\]"),
+    ("straggler-report", r"Straggler Report|[Nn]o stragglers? detected"),
     ("training", r"\bloss\b|[Ee]poch|\biter(?:ation)?s?\b|\bstep\b|tok(?:en)?s?/s|it/s|s/it|samples/s|lr[ :=]"),
     ("libfabric-log", r"^libfabric:\d+"),
     ("megatron", r"megatron|MnRtt|Straggler report|GPU relative performance"),
 )  # fmt: skip
 _KINDS = [(name, re.compile(expression, re.MULTILINE)) for name, expression in KINDS]
-
-_LIFE = re.compile(
-    r"\d{1,3}%\|[^|]*\| *\d+/\d+|(?:loss|Loss)\b[ :=]+\d|[Ee]poch[ :=\[]+\d+|(?:iter(?:ation)?|[Ss]tep)[ :=\[]+\d+[^\n]*(?:loss|time|lr|tok)|Init COMPLETE|"  # noqa: E501
-    r"Training (?:complete|finished|done)|tokens?/s|it/s\]|s/it\]|samples?/s|Avg bus bandwidth|Out of bounds values : 0 OK|"  # noqa: E501
-    r"throughput[ :=]+\d|elapsed time per iteration|Destroy COMPLETE"
-)
-_PROGRESS = re.compile(r"(\d{1,3})%\|[^|]*\| *(\d+)/(\d+)")
-
-
-def look(path: str, lines: Lines, whole: bool) -> Iterator[Event]:
-    """Events of the head and tail of a file; ``whole`` says that nothing lies between."""
-    labelled = lines
-    lines = [(number, prefix.bare(line)) for number, line in lines]
-    text = "\n".join(line for _, line in lines)
-    kinds = [name for name, expression in _KINDS if expression.search(text)]
-    for name in kinds:
-        yield Event(f"kind:{name}", NOISE, path, 1, name)
-    yield from _life(path, labelled)
-    yield from _identity(path, labelled)
-    if "nccl-tests" in kinds or _ROW.search(text):
-        yield from nccl_tests(path, lines)
-    if (
-        "nvidia-smi" in kinds
-        or "Uncorr. ECC" in text
-        or "ECC Errors" in text
-        or "Remapped" in text
-        or "remapped_rows" in text
-    ):
-        yield from nvidia_smi(path, lines)
-    if "sinfo" in kinds:
-        yield from sinfo(path, lines)
-    if "nccl-log" in kinds:
-        yield from network(path, lines)
-    if "ras" in kinds:
-        from hpslurm.scan import ras
-
-        yield from ras.events(path, lines)
-    yield from small_tools(path, lines, text)
-    yield from performance(path, lines)
-
 
 # Lines with one of these, and their neighbours, are looked at wherever they stand in a file.
 TRIGGERS = (
@@ -87,335 +56,28 @@ TRIGGERS = (
 )  # fmt: skip
 
 
-def _life(path: str, lines: Lines) -> Iterator[Event]:
-    """The first and the last sign that work went on."""
-    first: Event | None = None
-    last: Event | None = None
-    for number, line in lines:
-        if _LIFE.search(line):
-            if first is None:
-                first = Event("life-began", NOISE, path, number, line[:300])
-            mark = prefix.read(line)
-            last = Event("life", NOISE, path, number, line[:300], mark.time, mark.rank, mark.host)
-    if first and last:
-        yield first
-        yield last
+def events(path: str, lines: Lines) -> Iterator[Event]:
+    """Events of the head and tail of a file, and of what stands around a trigger between them."""
+    bare = [(number, prefix.bare(line)) for number, line in lines]
+    text = "\n".join(line for _, line in bare)
+    kinds = [name for name, expression in _KINDS if expression.search(text)]
+    for name in kinds:
+        yield Event(f"kind:{name}", NOISE, path, 1, name)
+    yield from life.events(path, lines)
+    yield from places.events(path, lines)
+    yield from _of_tables(path, bare, text, kinds)
+    yield from small_tools.events(path, bare, text)
+    yield from slow_ranks.events(path, bare)
 
 
-_COMM = re.compile(r"comm 0x[0-9a-f]+ rank (\d+) n[Rr]anks (\d+)")
-_GLOBAL = re.compile(
-    r"(?:global[_ ]rank|GLOBAL_RANK)[ :=]+(\d+)(?:[^\n]*?(?:world[_ ]size|MEMBER)[ :=]+(?:\d+/)?(\d+))?", re.IGNORECASE
-)
-_WORLD = re.compile(r"(?:world[_ ]size|WORLD_SIZE|nranks|nRanks)[ '\":=]+(\d+)")
-
-
-def _identity(path: str, lines: Lines) -> Iterator[Event]:
-    """Which rank each process is, from NCCL's set-up lines: later lines carry only host and pid."""
-    known: set[tuple[str, int | None]] = set()
-    world = 0
-    for number, line in lines:
-        if match := _COMM.search(line):
-            mark = prefix.read(line)
-            world = max(world, whole(match[2]) or 0)
-            if (mark.host, mark.pid) not in known and len(known) < 4096:
-                known.add((mark.host, mark.pid))
-                yield Event("identity", NOISE, path, number, "", rank=whole(match[1]), host=mark.host, pid=mark.pid,
-                            local_rank=mark.local_rank, facts=(("world", match[2]),))  # fmt: skip
-        elif match := _WORLD.search(line):
-            world = max(world, whole(match[1]) or 0)
-    yield from _traits(path, lines)
-    if world > 1:
-        yield Event("world", NOISE, path, 1, "", facts=(("world", str(world)),))
-
-
-# What every host of a job must have alike: name -> expression.
-TRAITS = (
-    ("nccl", re.compile(r"NCCL version (\d+\.\d+\.\d+)")),
-    ("plugin", re.compile(r"Initializing aws-ofi-nccl (\S+)")),
-    ("libfabric", re.compile(r"NET/OFI Using Libfabric version (\S+)")),
-    ("nics", re.compile(r"\(found (\d+) nics\)")),
-    ("network", re.compile(r"Using network (\w[\w ]*)")),
-)
-
-
-def _traits(path: str, lines: Lines) -> Iterator[Event]:
-    """Versions, devices and network of each host, as NCCL's set-up lines tell them."""
-    known: set[tuple[str, str, str]] = set()
-    for number, line in lines:
-        if "NCCL" not in line:
-            continue
-        for name, expression in TRAITS:
-            if match := expression.search(line):
-                host = prefix.read(line).host
-                if host and (name, match[1], host) not in known and len(known) < 512:
-                    known.add((name, match[1], host))
-                    yield Event("trait", NOISE, path, number, line.strip()[:300], host=host, facts=((name, match[1]),))
-
-
-# --------------------------------------------------------------------------- nccl-tests
-
-_TYPES = "int8|uint8|int32|uint32|int64|uint64|half|float|double|bfloat16|f8e4m3|f8e5m2|char|int"
-_ROW = re.compile(
-    rf"^(?:\s*\[\d+,\d+\]<std(?:out|err)>:\s?|\s*\d+: )?\s*(?:\d+ +)?(\d+)\s+(\d+)\s+({_TYPES})\s+(\S.*)$", re.MULTILINE
-)
-_DEVICE = re.compile(r"Rank\s+(\d+)(?:\s+Group\s+\d+)?\s+Pid\s+\d+ on\s+(\S+) device\s+\d+ \[[0-9a-fx:.]+\] (.+?)\s*$")
-# Bus bandwidth, GB/s of 10^9, below which a large all_reduce is far from normal: (one node, several nodes).
-_FLOOR = (("B300", 400, 200), ("B200", 400, 190), ("GB200", 400, 150), ("H200", 240, 100), ("H100", 240, 100), ("H800", 100, 60),  # noqa: E501
-          ("A100", 120, 25), ("V100", 60, 5))  # fmt: skip
-SATURATED = 64 << 20  # bytes from which a row says something about bandwidth
-
-
-def nccl_tests(path: str, lines: Lines) -> Iterator[Event]:
-    rows: list[tuple[int, str, int, list[float], str]] = []
-    hosts: set[str] = set()
-    model = ""
-    test = ""
-    for number, line in lines:
-        if device := _DEVICE.search(line):
-            hosts.add(device[2])
-            model = device[3]
-        elif started := re.search(
-            r"Collective test starting: (\w+)|\b(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|alltoall|sendrecv|broadcast)_perf\b",  # noqa: E501
-            line,
-        ):
-            test = started[1] or started[2]
-        elif row := _ROW.match(line):
-            size, count = whole(row[1]), whole(row[2])
-            if size is None or count is None:
-                continue
-            if count and not (size % count == 0 or size // max(count, 1) <= 16):
-                continue
-            rest = row[4].split()
-            numbers = [word for word in rest if re.fullmatch(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?|N/A", word)]
-            yield_wrong = _wrong(rest)
-            if yield_wrong:
-                yield Event("tests-wrong", ROOT, path, number, line.strip()[:300], cause="data_corruption", weight=84)
-            bandwidth = _busbw(numbers)
-            if bandwidth:
-                rows.append((size, line.strip()[:300], number, bandwidth, row[3]))
-    if not rows:
-        return
-    yield Event("life", NOISE, path, rows[-1][2], rows[-1][1])
-    large = [row for row in rows if row[0] >= SATURATED]
-    if not large:
-        return
-    best = max(large, key=lambda row: max(row[3]))
-    top = max(best[3])
-    same = [row for row in large if row[0] == large[-1][0]]
-    if len(same) >= 2:  # one size again and again: runs that were put side by side
-        worst = min(same, key=lambda row: max(row[3]))
-        if max(worst[3]) < 0.4 * max(max(row[3]) for row in same):
-            first = next(row for row in same if max(row[3]) < 0.4 * max(max(r[3]) for r in same))
-            yield Event("tests-slow", ROOT, path, first[2], first[1], cause="slow_bandwidth", weight=58,
-                        facts=(("busbw", f"{max(worst[3])}"), ("expected", f"{max(max(r[3]) for r in same)} in another run"),))  # fmt: skip  # noqa: E501
-            return
-    floor = 5.0
-    for name, one, several in _FLOOR:
-        if name in model:
-            floor = float(several if len(hosts) > 1 else one)
-            if test and not re.match(r"all_?reduce", test):
-                floor /= 4
-            if best[0] < 1 << 30:
-                floor /= 2
-            break
-    if 0 < top < floor:
-        last = large[-1]
-        yield Event("tests-slow", ROOT, path, last[2], last[1], cause="slow_bandwidth", weight=58,
-                    facts=(("busbw", f"{top}"), ("expected", f"{floor:g} or more")))  # fmt: skip
-
-
-def _busbw(numbers: list[str]) -> list[float]:
-    """Bus bandwidth of both halves: time algbw busbw #wrong, twice; an optional root stands before."""
-    values = list(numbers)
-    if len(values) % 4 == 1 and values[0].lstrip("-").isdigit():
-        values = values[1:]
-    if len(values) < 4:
-        return []
-    halves = [values[0:4]] + ([values[4:8]] if len(values) >= 8 else [])
-    try:
-        return [float(half[2]) for half in halves]
-    except (ValueError, IndexError):
-        return []
-
-
-def _wrong(rest: list[str]) -> bool:
-    """The #wrong column holds whole numbers; the older error column holds tiny fractions, which are fine."""
-    values = [word for word in rest if re.fullmatch(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?|N/A", word)]
-    if len(values) % 4 == 1:
-        values = values[1:]
-    if len(values) < 4:
-        return False
-    for half in (values[0:4], values[4:8]):
-        if len(half) == 4 and half[3] != "N/A":
-            if half[3].isdigit() and half[3].strip("0"):
-                return True
-            if ("e" in half[3] or "." in half[3]) and float(half[3]) > 0.01:
-                return True
-    return False
-
-
-# --------------------------------------------------------------------------- nvidia-smi
-
-
-def nvidia_smi(path: str, lines: Lines) -> Iterator[Event]:
-    gpu = ""
-    section = ""
-    columns: list[str] = []
-    for number, line in lines:
-        text = line.strip()
-        if match := re.match(r"GPU ([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)", text):
-            gpu = pci(match[1])
-        if text and ":" not in text:
-            section = text
-        remap = "Remapped Rows" in section or section == "Bank Remap Availability Histogram"
-        if remap and re.match(r"(?:Pending|Remapping Failure Occurred)\s*:\s*(?:Yes|[1-9])", text):
-            failed = "Failure" in text
-            yield Event("smi-remap", ROOT, path, number, text, cause="gpu_ecc", weight=88 if failed else 80, gpu=gpu)
-        if (
-            match := re.match(
-                r"(?:DRAM|SRAM) Uncorrectable[^:]*:\s*([1-9]\d*)|Double Bit ECC\s*:\s*([1-9]\d*)|Total\s*:\s*\d+ uncorrect",  # noqa: E501
-                text,
-            )
-        ) and section != "Aggregate":
-            yield Event("smi-ecc", ROOT, path, number, text, cause="gpu_ecc", weight=76, gpu=gpu)
-        if re.match(r"SRAM Threshold Exceeded\s*:\s*Yes", text):
-            yield Event("smi-ecc", ROOT, path, number, text, cause="gpu_ecc", weight=84, gpu=gpu)
-        if "remapped_rows" in text and "," in text:
-            columns = [word.strip() for word in text.split(",")]
-        elif columns and text.count(",") == len(columns) - 1:
-            row = dict(zip(columns, (word.strip() for word in text.split(",")), strict=False))
-            for name, value in row.items():
-                if re.search(r"remapped_rows\.(?:pending|failure)", name) and value in ("1", "Yes"):
-                    yield Event("smi-remap", ROOT, path, number, text, cause="gpu_ecc", weight=86, gpu=pci(text))
-        if match := re.match(r"\|\s+(\d+)\s+NVIDIA[^|]*\|\s*([0-9A-Fa-f:.]+)\s+\w+\s*\|\s*([1-9]\d*)\s*\|$", text):
-            yield Event("smi-ecc", ROOT, path, number, text, cause="gpu_ecc", weight=74, gpu=pci(match[2]))
-
-
-# --------------------------------------------------------------------------- Slurm tables
-
-
-def sinfo(path: str, lines: Lines) -> Iterator[Event]:
-    """States of nodes. A star means not answering; fail, down and inval need a person, drain may be planned."""
-    state_at = -1
-    header: list[str] = []
-    drained: tuple[int, str, str] | None = None
-    reasons = False
-    for number, line in lines:
-        words = line.split()
-        if words[:2] == ["REASON", "USER"]:
-            reasons = True
-            continue
-        row = re.search(r"^(.+?)\s+\S+\s+\d{4}-\d\d-\d\dT[\d:]+\s+(\S+)\s*$", line) if reasons else None
-        if row:  # reasons that Slurm writes itself are patterns; this is somebody else's
-            failed = re.search(r"fail|dead|broken|hang|lost|unreach", row[1], re.IGNORECASE)
-            yield Event("sinfo-reason", ROOT if failed else NOISE, path, number, line.strip()[:300], cause="node_fail" if failed else "",  # noqa: E501
-                        weight=46 if failed else 0, host=row[2])  # fmt: skip
-            continue
-        if "STATE" in words and ("NODELIST" in words or "PARTITION" in words or "NODES" in words):
-            header, state_at = words, words.index("STATE")
-            continue
-        if state_at < 0 or len(words) <= state_at:
-            continue
-        state = words[state_at].lower()
-        nodes = words[-1] if header[-1].startswith("NODELIST") else words[0]
-        if not re.match(r"[a-z]+[*~#!%$@+^-]?$", state):
-            continue
-        if re.match(r"(?:down|fail|failing|failg|inval|error|unk|unknown|no_respond)", state) or state.endswith("*"):
-            first = re.sub(r"\[.*", "", nodes.split(",")[0]) if "[" not in nodes.split(",")[0] else nodes
-            yield Event("sinfo-state", ROOT, path, number, line.strip()[:300], cause="slurm_node_config" if state.startswith("inval") else "node_fail",  # noqa: E501
-                        weight=64, host=first, facts=(("state", state),))  # fmt: skip
-        elif state.startswith(("drain", "drng")):
-            drained = drained or (number, line.strip()[:300], nodes)
-    if drained:
-        yield Event("sinfo-drained", NOISE, path, drained[0], drained[1], host=drained[2])
-
-
-# --------------------------------------------------------------------------- network choice
-
-
-def network(path: str, lines: Lines) -> Iterator[Event]:
-    """TCP where EFA was meant: by a setting, or because the plugin or the machine speaks of EFA and sockets are used."""  # noqa: E501
-    socket: tuple[int, str] | None = None
-    wanted = used = False
-    for number, line in lines:
-        if re.search(r"NCCL_NET set by environment to Socket", line):
-            yield Event("net-socket", ROOT, path, number, line[:300], cause="efa_not_used", weight=52)
-            return
-        if re.search(
-            r"Using network (?:AWS )?(?:Libfabric|IB\w*|OFI|UCX)|Selected [Pp]rovider is efa|via NET/(?:AWS )?Libfabric",  # noqa: E501
-            line,
-        ):
-            used = True
-        if "Using network Socket" in line:
-            socket = socket or (number, line[:300])
-        if re.search(
-            r"NET/OFI|FI_PROVIDER|FI_EFA|libnccl-ofi|aws-ofi|AWS Libfabric|\b(?:p4de?|p5en?|p6-\w+)[.-]\d*x?large", line
-        ):
-            wanted = True
-    if socket and wanted and not used:
-        yield Event("net-socket", ROOT, path, socket[0], socket[1], cause="efa_not_used", weight=52)
-
-
-# --------------------------------------------------------------------------- small outputs
-
-
-def small_tools(path: str, lines: Lines, text: str) -> Iterator[Event]:
-    for number, line in lines:
-        if re.match(r"-61(?: \(No data available\))?$", line.strip()):  # some versions print the bare code
-            yield Event("fi-info-bare", ROOT, path, number, line.strip(), cause="efa_not_used", weight=72)
-            break
-    for number, line in lines:
-        if match := re.match(r"\S+\s+\S+\s+\S+\s+\S+\s+(\d+)%\s+(/\S*)\s*$", line):
-            if (whole(match[1]) or 0) >= 98:
-                shm = match[2].startswith("/dev/shm")
-                if not re.search(r"/boot|/snap|loop|squashfs|/media|/run", line):
-                    yield Event(
-                        "df-full", ROOT, path, number, line.strip(), cause="shm_full" if shm else "storage", weight=62
-                    )
-        elif match := re.match(
-            r"(?:max locked memory\s+\((?:kbytes|kb), -l\)|Max locked memory|-l: locked memory \(kbytes\))\s+(\d+)\b",
-            line,
-        ):
-            limit = whole(match[1])
-            if limit is not None and limit < (1 << 20) * (1024 if line.startswith("Max") else 1):
-                yield Event("ulimit-low", ROOT, path, number, line.strip(), cause="memlock", weight=72)
-        elif (
-            (re.match(r"\s*State:\s*Down\b", line) and re.search(r"Physical state|CA '|Port \d", text))
-            or re.match(r"\s*state:\s+PORT_DOWN", line)
-            or re.search(r"link mlx5_\d+/\d state DOWN", line)
-        ):
-            yield Event("ib-port-down", ROOT, path, number, line.strip(), cause="network_link", weight=72)
-    if (
-        re.search(r"fi_info -p efa", text)
-        and re.search(r"^provider: (?!efa)", text, re.MULTILINE)
-        and "provider: efa" not in text
-    ):
-        yield Event(
-            "fi-info-other", ROOT, path, 1, "fi_info -p efa lists no efa provider", cause="efa_not_used", weight=66
-        )
-
-
-_SCORE = re.compile(r"Rank=(\d+) Node=(\S+) Score=(\d+(?:\.\d+)?)")
-_MEGATRON = re.compile(r"MnRtt/Rnk: (\d+(?:\.\d+)?)ms/(\d+) \| MxRtt/Rnk: (\d+(?:\.\d+)?)ms/(\d+)")
-STRAGGLER_SCORE = 0.7  # the default threshold of NVRx
-STRAGGLER_RATIO = 1.2
-
-
-def performance(path: str, lines: Lines) -> Iterator[Event]:
-    for number, line in lines:
-        if (match := _SCORE.search(line)) and float(match[3]) < STRAGGLER_SCORE:
-            yield Event(
-                "score-low",
-                ROOT,
-                path,
-                number,
-                line.strip()[:200],
-                cause="straggler",
-                weight=66,
-                rank=whole(match[1]),
-                host=match[2],
-            )
-        elif (match := _MEGATRON.search(line)) and float(match[3]) > STRAGGLER_RATIO * float(match[1]):
-            yield Event(
-                "rtt-high", ROOT, path, number, line.strip()[:300], cause="straggler", weight=62, rank=whole(match[4])
-            )
+def _of_tables(path: str, lines: Lines, text: str, kinds: list[str]) -> Iterator[Event]:
+    if "nccl-tests" in kinds or nccl_rows.ROW.search(text):
+        yield from nccl_rows.events(path, lines)
+    if "nvidia-smi" in kinds or nvidia_smi.TABLE.search(text):
+        yield from nvidia_smi.events(path, lines)
+    if "sinfo" in kinds:
+        yield from node_lists.events(path, lines)
+    if "nccl-log" in kinds:
+        yield from network_choice.events(path, lines)
+    if "ras" in kinds:
+        yield from ras.events(path, lines)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from hpslurm.core.finding import ROLES, Diagnosis, Event
+from hpslurm.core.records import suggestion_line
 from hpslurm.core.text import clean
 from hpslurm.core.values import asdict
 
@@ -106,5 +107,5 @@ def diagnosis_line(diagnosis: Diagnosis) -> dict[str, Any]:
             }
             for event in diagnosis.victims[:50]
         ],
-        "suggestions": [asdict(item) for item in diagnosis.suggestions],
+        "suggestions": [suggestion_line(suggestion) for suggestion in diagnosis.suggestions],
     }

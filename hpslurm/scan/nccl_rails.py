@@ -117,12 +117,12 @@ def nics(host: Host | None, device: int) -> list[str]:
 
 def of_gpu(rails: Rails, host: str, gpu: int) -> list[str]:
     """The NICs that served this GPU, in words; empty where the log does not say."""
-    found: list[str] = []
+    served: list[str] = []
     for (name, _), rank in sorted(rails.ranks.items()):
         if name.partition(".")[0] == host.partition(".")[0] and rank.gpu == gpu:
             for device in sorted(rank.devices):
-                found += nics(rails.hosts.get(name), device) or [f"network device {device}"]
-    return list(dict.fromkeys(found))
+                served += nics(rails.hosts.get(name), device) or [f"network device {device}"]
+    return list(dict.fromkeys(served))
 
 
 def count(rails: Rails, host: str, rank: Rank) -> int:
@@ -138,20 +138,20 @@ def uneven(rails: Rails) -> Iterator[Uneven]:
     hosts: dict[str, list[tuple[int, Rank, int]]] = {}
     for (host, number), rank in sorted(rails.ranks.items()):
         hosts.setdefault(host, []).append((number, rank, count(rails, host, rank)))
-    whole = {host: found for host, found in hosts.items() if all(rank.over for _, rank, _ in found)}
-    whole = {host: found for host, found in whole.items() if any(used for _, _, used in found)}
+    whole = {host: ranks for host, ranks in hosts.items() if all(rank.over for _, rank, _ in ranks)}
+    whole = {host: ranks for host, ranks in whole.items() if any(used for _, _, used in ranks)}
     by_gpu: dict[int, dict[str, int]] = {}
-    for host, found in whole.items():
-        for _, rank, used in found:
+    for host, ranks in whole.items():
+        for _, rank, used in ranks:
             if rank.gpu is not None:
                 by_gpu.setdefault(rank.gpu, {})[host] = used
-    for host, found in whole.items():
-        most, times = Counter(used for _, _, used in found if used).most_common(1)[0]
-        for number, rank, used in found:
+    for host, ranks in whole.items():
+        most, times = Counter(used for _, _, used in ranks if used).most_common(1)[0]
+        for number, rank, used in ranks:
             same = by_gpu.get(-1 if rank.gpu is None else rank.gpu, {})
             there = [other for name, other in same.items() if name != host]
             usual = statistics.median_high(there) if there else 0
             if used < usual:
                 yield Uneven(host, number, rank.gpu, used, usual, "the same GPU on other nodes")
-            elif 0 < used < most and 2 * times > len(found):
+            elif 0 < used < most and 2 * times > len(ranks):
                 yield Uneven(host, number, rank.gpu, used, most, "most GPUs of its node")

@@ -80,7 +80,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Parameters:
     """The parameters that the run printed about itself."""
 
     threads: int
@@ -92,7 +92,7 @@ class Asked:
     iterations: int
     checked: bool
 
-    def sizes(self, reduced: int | None = None) -> int | None:
+    def row_count(self, reduced: int | None = None) -> int | None:
         """How many rows a complete run has, none above ``reduced`` bytes; None where that cannot be told."""
         largest = self.largest if reduced is None else min(self.largest, reduced)
         if largest < self.smallest or self.step < 1 or self.smallest < 1:
@@ -107,19 +107,18 @@ class Asked:
             rows += 1
         return rows
 
-    def place(self, size: int) -> tuple[int, int]:
-        """Number, from 0, and bytes of the smallest size asked for that is not below ``size``."""
+    def index_of(self, size: int) -> int:
+        """The number, from 0, of the smallest size asked for that is not below ``size``."""
         if not self.by_factor:
-            place = max(0, -(-(size - self.smallest) // self.step))
-            return place, self.smallest + place * self.step
-        place, asked = 0, self.smallest
+            return max(0, -(-(size - self.smallest) // self.step))
+        index, asked = 0, self.smallest
         while asked < size and self.step > 1:
-            place, asked = place + 1, asked * self.step
-        return place, asked
+            index, asked = index + 1, asked * self.step
+        return index
 
-    def at(self, place: int) -> int:
+    def size_at(self, index: int) -> int:
         """Bytes of the size with this number."""
-        return self.smallest * self.step**place if self.by_factor else self.smallest + self.step * place
+        return self.smallest * self.step**index if self.by_factor else self.smallest + self.step * index
 
 
 @dataclass
@@ -129,13 +128,11 @@ class Table:
     test: str = ""
     version: str = ""
     nccl: str = ""  # version of the library, "2.27.7"
-    asked: Asked | None = None
+    parameters: Parameters | None = None
     copies: int = 0  # how often a process announced itself; above 1: several programs, not one
-    using: bool = False
     devices: list[Device] = field(default_factory=list)
     cut: bool = False  # the device list was cut at 2048 characters
     header: tuple[str, ...] = ()
-    header_line: int = 0
     rows: list[Row] = field(default_factory=list)
     bounds: int | None = None
     bounds_ok: bool | None = None
@@ -165,37 +162,36 @@ class Table:
     def complete(self) -> bool:
         """Head and footer came, and a row for each size that was asked for."""
         footer = self.average is not None and self.bounds is not None
-        return footer and self.asked is not None and bool(self.rows) and not self.missing
+        return footer and self.parameters is not None and bool(self.rows) and not self.missing
 
     @property
     def wanted(self) -> int | None:
         """Rows of a complete run, or None where that cannot be told."""
-        return self.asked.sizes(self.reduced) if self.asked else None
+        return self.parameters.row_count(self.reduced) if self.parameters else None
 
     @property
     def missing(self) -> int:
         """Sizes that were to run and have no row; rows of other sizes do not stand for them."""
         wanted = self.wanted
-        if wanted is None or self.asked is None:
+        if wanted is None or self.parameters is None:
             return 0
         listed = max((device.rank for device in self.devices), default=-1) + 1
-        per = 1 if self.first_line else self.asked.gpus * self.asked.threads  # JSON lists processes
+        per = 1 if self.first_line else self.parameters.gpus * self.parameters.threads  # JSON lists processes
         ranks = MOST_RANKS if self.cut or not listed else max(listed, len(self.devices) * per)
-        found, following = 0, 0
+        there, following = 0, 0
         for size in sorted(row.size for row in self.rows):
-            place, asked = self.asked.place(size)
-            if place < following:  # rounding may print small sizes as the same number
-                place, asked = following, self.asked.at(following)
-            if place < wanted and 0 <= asked - size < ROUNDED_BY * ranks:
-                found, following = found + 1, place + 1
-        return wanted - found
+            # rounding may print small sizes as the same number
+            index = max(self.parameters.index_of(size), following)
+            if index < wanted and 0 <= self.parameters.size_at(index) - size < ROUNDED_BY * ranks:
+                there, following = there + 1, index + 1
+        return wanted - there
 
     def phase(self) -> str:
         """Where it stopped."""
         if self.concluded or self.average is not None:
             return DONE
         if self.rows:
-            return IN_TEARDOWN if self.asked and not self.missing else IN_SIZE
+            return IN_TEARDOWN if self.parameters and not self.missing else IN_SIZE
         if self.header:
             return IN_WARMUP
         if self.devices:
@@ -216,21 +212,19 @@ class NcclLog:
     over_gdr: int = 0  # of them, with GPUDirect RDMA
     net_names: Counter[str] = field(default_factory=Counter)  # the NAME of "via NET/NAME/..."
     ranks: int | None = None
-    nvls: bool = False
     no_plugin: str = ""  # the line that says so
     unreachable: str = ""  # the line with error 15
     mixed_nics: str = ""
     settings: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     rails: nccl_rails.Rails = field(default_factory=nccl_rails.Rails)
-    lines: int = 0
 
     @property
     def fabric(self) -> str:
         """``efa``, ``tcp``, ``other``, or empty where the log does not say."""
         names = [*self.networks, *self.net_names]
         if any("Libfabric" in name or "OFI" in name.upper() for name in names):
-            return "tcp" if set(self.providers) and not any("efa" in one for one in self.providers) else "efa"
+            return "tcp" if set(self.providers) and not any("efa" in provider for provider in self.providers) else "efa"
         if any(name.startswith("Socket") for name in names):
             return "tcp"
         return "other" if names else ""
@@ -442,13 +436,13 @@ class _Stream:
             table = self._announced("test", number)
             table.test, table.announced = match.group(1), True
         elif (match := _ASKED.match(text)) is not None:
-            table = self._announced("asked", number)
+            table = self._announced("parameters", number)
             threads, gpus, low, high, step = (int(match.group(i)) for i in range(1, 6))
-            table.asked = Asked(
+            table.parameters = Parameters(
                 threads, gpus, low, high, step, match[6] == "factor", int(match[7]), match.group(8) != "0"
             )
         elif text.startswith(("# Using devices", "#Using devices")):
-            self._current(number).using = True
+            self._current(number)
         elif (match := _DEVICE.match(text)) is not None:
             table = self._current(number)
             table.devices.append(Device(int(match.group(1)), match.group(2), match.group(3), match.group(4)))
@@ -510,7 +504,7 @@ class _Stream:
         table = self._current(number)
         if table.header:  # a second table without the lines above it, or a second program beside this one
             table = self._new(number)
-        table.header, table.header_line = names, number
+        table.header = names
 
     def _current(self, number: int) -> Table:
         if self.table is None or self.table.concluded:
@@ -523,9 +517,9 @@ class _Stream:
         if table.header or table.average is not None:
             table = self._new(number)
         elif getattr(table, what):  # a second program that speaks at the same time
-            table.copies += what == "asked"
+            table.copies += what == "parameters"
             return table
-        table.copies += what == "asked"
+        table.copies += what == "parameters"
         return table
 
     def _new(self, number: int) -> Table:
@@ -616,7 +610,6 @@ _UNREACHABLE = re.compile(r"(?:completed with error|RC).*\b15\b|[Uu]nreachable r
 
 def read_nccl(host: str, level: str, text: str, log: NcclLog) -> None:
     """Take what one NCCL line tells about the network."""
-    log.lines += 1
     nccl_rails.read(host, text, log.rails)
     if level == "WARN":
         _keep(log.warnings, f"{host}: {text}")
@@ -632,8 +625,6 @@ def read_nccl(host: str, level: str, text: str, log: NcclLog) -> None:
             log.nics[host] = int(match.group(2))
     elif (match := _PLUGIN.search(text)) is not None:
         log.plugin = match.group(1)
-    elif "Created Multicast group" in text or "NVLS multicast support is available" in text:
-        log.nvls = True
     elif "Detected mixed local Net device counts" in text:
         log.mixed_nics = clean(text)
     elif _NO_PLUGIN.search(text):
@@ -688,7 +679,7 @@ def _without_environment(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _json_table(data: dict[str, Any]) -> Table:
     config = _dict(data.get("config"))
-    table = Table(copies=1, using=True, announced=True, concluded=bool(data.get("end_time")))
+    table = Table(copies=1, announced=True, concluded=bool(data.get("end_time")))
     arguments = data.get("args")
     if isinstance(arguments, list) and arguments:
         table.test = clean(str(arguments[0]).rsplit("/", 1)[-1], 60)
@@ -696,7 +687,7 @@ def _json_table(data: dict[str, Any]) -> Table:
         table.nccl = library_version(data["nccl_version"])
     if config:
         factor = _whole(config.get("step_factor"))
-        table.asked = Asked(
+        table.parameters = Parameters(
             _whole(config.get("nthreads")),
             _whole(config.get("ngpus")),
             _whole(config.get("minimum_bytes")),

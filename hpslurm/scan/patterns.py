@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache, lru_cache
 from typing import Any
 
@@ -27,6 +28,10 @@ class Pattern:
     beats: frozenset[str] = field(default=frozenset())
     check: str = ""
     transient: bool = False
+    echo: bool = False
+    part: bool = False
+    benign: bool = False
+    late: bool = False
     seen: str = ""
     section: int = 0
 
@@ -48,9 +53,30 @@ def compiled(regex: str) -> re.Pattern[str]:
 @lru_cache(maxsize=1)
 def noise() -> re.Pattern[str]:
     """One expression for all lines that never count."""
-    return re.compile(
-        "|".join(f"(?:{row.regex})" for row in table().patterns if row.role == "noise" and not row.literals)
-    )
+    return _any_of([row for row in table().patterns if row.role == "noise" and not row.literals and not row.part])
+
+
+@lru_cache(maxsize=1)
+def boilerplate() -> re.Pattern[str]:
+    """One expression for words that never count, whatever stands beside them in a line."""
+    return _any_of([row for row in table().patterns if row.part])
+
+
+def benign(line: str) -> Pattern | None:
+    """The row that says why this line, though it looks like trouble, is normal; None for other lines."""
+    rows = (row for row in table().patterns if row.benign)
+    return next((row for row in rows if compiled(row.regex).search(line)), None)
+
+
+def known(line: str, patterns: Table) -> bool:
+    """Whether any row's expression finds something in the line."""
+    data = line.encode("utf-8", "replace")
+    rows = (row for row in patterns.patterns if any(literal in data for literal in row.literals))
+    return any(compiled(row.regex).search(line) for row in rows)
+
+
+def _any_of(rows: list[Pattern]) -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{row.regex})" for row in rows))
 
 
 def _row(number: int, row: dict[str, Any]) -> Pattern:
@@ -68,6 +94,10 @@ def _row(number: int, row: dict[str, Any]) -> Pattern:
         frozenset(row.get("beats", ())),
         row.get("check", ""),
         row.get("transient", False),
+        row.get("echo", False),
+        row.get("part", False),
+        row.get("benign", False),
+        row.get("late", False),
         row.get("seen", ""),
         row.get("section", 0),
     )
@@ -75,7 +105,11 @@ def _row(number: int, row: dict[str, Any]) -> Pattern:
 
 @lru_cache(maxsize=1)
 def table() -> Table:
-    rows = toml.whole("patterns")["pattern"]
+    return table_of(toml.whole("patterns")["pattern"])
+
+
+def table_of(rows: Iterable[dict[str, Any]]) -> Table:
+    """The table of these rows; all but one, where somebody wants to know what that one is worth."""
     patterns = tuple(_row(number, row) for number, row in enumerate(rows))
     wanted: dict[bytes, list[int]] = {}
     for pattern in patterns:

@@ -7,6 +7,7 @@ each of them may have put its mark in front. The marks say who speaks and when; 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from hpslurm.core.text import whole
 
@@ -18,16 +19,16 @@ _MONTHS = {
     )
 }
 
-_LABEL = re.compile(r"\s{0,6}(\d{1,6}): ?(?=\D|\d{4}-\d\d-)")  # srun --label
+_LABEL = re.compile(r"^\s{0,6}(\d{1,6}): ?(?=\D|\d{4}-\d\d-)")  # srun --label
 _MPI = re.compile(r"\[\d+,(\d+)\]<std(?:out|err|diag)>: ?")
-_RANK = re.compile(r"\[?(?:[Rr]ank|RANK)[ :_=-]?(\d+)\]?:? ?(?=\[|\S)")
 _RANK_BRACKET = re.compile(r"\[(?:[Gg]lobal[ _])?(?:[Rr]ank|RANK)[ :_=-]? ?(\d+)\]:? ?")
 _DEFAULT = re.compile(r"\[(?:default|local_rank|local rank|LOCAL_RANK)[ :=]?(\d+)\]:? ?")
 _ROLE = re.compile(r"\[[A-Za-z][A-Za-z_-]*?(\d+)(?:\|(\d+))?\]:")
 _RAY = re.compile(r"\((?:\S+ )?(?:rank=(\d+),? ?)?(?:\w+ )?pid=(\d+)(?:, ip=([^)\]]+\]?))?(?:, rank=(\d+))?\) ?")
 _ISO = re.compile(
     r"\[?(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,:](\d{1,9}))?"
-    r"(?: ?Z|[+-]\d\d:?\d\d)?(?: (?:TP|DP|PP|EP)\d+(?: (?:TP|DP|PP|EP)\d+)*)?\]?[:,]? ?"
+    r"(?: ?Z|(?P<zone>[+-]\d\d:?\d\d))?(?: (?:TP|DP|PP|EP)\d+(?: (?:TP|DP|PP|EP)\d+)*)?\]?[:,]? ?"
+    r"(?:(?P<host>[\w.-]+) (?:kernel|[\w./()-]+\[\d+\]): )?"
 )
 _SHORT_DATE = re.compile(r"\[?(\d\d)/(\d\d)/(\d{2,4})[ T,-]+(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?\]? ?")
 _GLOG = re.compile(r"\[?[EWIF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?: +\d+)? ")
@@ -39,12 +40,14 @@ _SYSLOG = re.compile(
     r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(\d{1,2}) (\d\d):(\d\d):(\d\d)(?:\.\d+)? "
     r"([\w.-]+) ([\w./()-]+?)(?:\[(\d+)\])?: "
 )
-_ISO_HOST = re.compile(r"([\w.-]+) (kernel|[\w./()-]+\[\d+\]): ")
+_SYSLOG_BARE = re.compile(
+    r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(\d{1,2}) (\d\d):(\d\d):(\d\d)(?:\.\d+)? ([\w.-]+):\s+"
+)
 _UPTIME = re.compile(r"\[ *(\d+\.\d{3,9})\] ?")
 _KMSG = re.compile(r"\d{1,3},\d+,\d+,[-\w,=]+; ?")
 _KERN = re.compile(r"(?:kern|user|daemon) *: ?(?:emerg|alert|crit|err|warn|warning|notice|info|debug) *: ?")
-_NCCL = re.compile(r"\[?([A-Za-z0-9][\w.-]*):(\d{1,8}):(\d{1,8})\]? \[(-?\d+)\] ?")
-_NCCL_SHORT = re.compile(r"([A-Za-z0-9][\w.-]*):(\d{1,8}) \[(-?\d+)\] ?")
+_NCCL = re.compile(r"\[?([A-Za-z0-9][\w.-]*):(\d{1,8}):(\d{1,8})\]? \[(?P<device>-?\d+)\] ?")
+_NCCL_SHORT = re.compile(r"([A-Za-z0-9][\w.-]*):(\d{1,8}) \[(?P<device>-?\d+)\] ?")
 _UCX = re.compile(r"\[\d+\.\d+\] \[([\w.-]+):(\d+):\d+\] +")
 _DEVICE = re.compile(r"\[(\d{1,2})\] (?=NCCL |\S+:\d+ NCCL )")
 _ADDRESS = re.compile(r"(\d{1,3}(?:\.\d{1,3}){3}): ")
@@ -101,108 +104,202 @@ def _seconds(
     return seconds + (float("0." + fraction) if fraction else 0.0)
 
 
+def _offset(zone: str) -> int:
+    """Seconds by which the clock of ``+02:00`` is ahead of UTC."""
+    digits = zone[1:].replace(":", "")
+    seconds = int(digits[:2]) * 3600 + int(digits[2:]) * 60
+    return -seconds if zone[0] == "-" else seconds
+
+
 def read(line: str, year: int = 1970) -> Mark:
     """Peels prefixes off ``line``. ``year`` completes dates that have none."""
-    mark = Mark(line)
-    outer_rank: int | None = None
-    inner_rank: int | None = None
+    reading = _Reading(Mark(line), year)
     at = 0
-    for _ in range(10):
-        if match := _ISO.match(line, at):
-            mark.time = _seconds(int(match[1]), int(match[2]), int(match[3]), match[4], match[5], match[6], match[7])
-            if tp := _TP.match(line, at):
-                inner_rank = whole(tp[1])
-            at = match.end()
-            if match := _ISO_HOST.match(line, at):
-                mark.host = match[1]
-                at = match.end()
-        elif match := _GLOG.match(line, at):
-            mark.time = _seconds(year, int(match[1]), int(match[2]), match[3], match[4], match[5], match[6])
-            at = match.end()
-        elif match := _CTIME.match(line, at):
-            mark.time = _seconds(int(match[6]), _MONTHS[match[1]], int(match[2]), match[3], match[4], match[5], None)
-            at = match.end()
-        elif match := _SYSLOG.match(line, at):
-            mark.time = _seconds(year, _MONTHS[match[1]], int(match[2]), match[3], match[4], match[5], None)
-            mark.host = match[6]
-            at = match.end()
-        elif match := _SHORT_DATE.match(line, at):
-            full = int(match[3]) + (2000 if len(match[3]) == 2 else 0)
-            mark.time = _seconds(full, int(match[1]), int(match[2]), match[4], match[5], match[6], match[7])
-            at = match.end()
-        elif match := _MPI.match(line, at) or (_LABEL.match(line, at) if outer_rank is None and at == 0 else None):
-            outer_rank = whole(match[1])
-            at = match.end()
-        elif match := _RANK_BRACKET.match(line, at):
-            inner_rank = whole(match[1])
-            at = match.end()
-        elif match := _DEFAULT.match(line, at):
-            mark.local_rank = whole(match[1])
-            at = match.end()
-        elif match := _RAY.match(line, at):
-            mark.pid = whole(match[2])
-            mark.host = match[3] or mark.host
-            if match[1] or match[4]:
-                inner_rank = whole(match[1] or match[4])
-            at = match.end()
-        elif match := _UCX.match(line, at) or _NCCL.match(line, at):
-            mark.host, mark.pid = match[1], whole(match[2])
-            if match.re is _NCCL and match[4][0] != "-":
-                mark.local_rank = whole(match[4])
-            at = match.end()
-        elif match := _NCCL_SHORT.match(line, at):
-            mark.host, mark.pid, mark.local_rank = match[1], whole(match[2]), whole(match[3]) or 0
-            at = match.end()
-        elif match := _DEVICE.match(line, at):
-            mark.local_rank = whole(match[1])
-            at = match.end()
-        elif match := _KMSG.match(line, at) or _UPTIME.match(line, at) or _KERN.match(line, at):
-            at = match.end()
-        elif match := _STEPD.match(line, at):
-            mark.host = match[1]
+    for _ in range(MOST_PREFIXES):
+        dialect, match = _dialect(line, at)
+        if dialect is None or match is None or not dialect(reading, match):
             break
-        elif match := _ROLE.match(line, at):
-            outer_rank = whole(match[1])
-            at = match.end()
-        elif match := _ADDRESS.match(line, at) or _NAMED.match(line, at):
-            if match[1] in _NOT_HOSTS or match[1].startswith("slurm"):
-                break
-            mark.host = mark.host or match[1]
-            at = match.end()
-        else:
-            break
+        at = match.end()
+    return _finished(reading, line, at)
+
+
+class _Reading:
+    """A line whose prefixes are being read. A rank that the program says counts more than the launcher's."""
+
+    __slots__ = ("inner", "mark", "outer", "year")
+
+    def __init__(self, mark: Mark, year: int) -> None:
+        self.mark, self.year = mark, year
+        self.inner: int | None = None
+        self.outer: int | None = None
+
+
+Dialect = Callable[[_Reading, "re.Match[str]"], bool]  # takes a prefix; False where it stays part of the message
+
+
+def _dialect(line: str, at: int) -> tuple[Dialect | None, re.Match[str] | None]:
+    for expression, dialect in _DIALECTS:
+        if match := expression.match(line, at):
+            return dialect, match
+    return None, None
+
+
+def _finished(reading: _Reading, line: str, at: int) -> Mark:
+    """With what stands in the message itself."""
+    mark = reading.mark
     if match := _SRUN_HOST.search(line, at):
         mark.host = match[1]
         if match[2].isdigit():
-            outer_rank = whole(match[2])
-    if inner_rank is None and (match := _INNER_RANK.search(line, at, at + 400)):
-        inner_rank = whole(match[1] or match[2] or match[3])
-    mark.rank = inner_rank if inner_rank is not None else outer_rank
+            reading.outer = whole(match[2])
+    if reading.inner is None and (match := _INNER_RANK.search(line, at, at + WITHIN)):
+        reading.inner = whole(match[1] or match[2] or match[3])
+    mark.rank = reading.inner if reading.inner is not None else reading.outer
     mark.text = line[at:]
     return mark
 
 
+def _iso(reading: _Reading, match: re.Match[str]) -> bool:
+    mark = reading.mark
+    mark.time = _seconds(int(match[1]), int(match[2]), int(match[3]), match[4], match[5], match[6], match[7])
+    if mark.time is not None and match["zone"]:
+        mark.time -= _offset(match["zone"])
+    if tensor_parallel := _TP.match(match.string, match.start()):
+        reading.inner = whole(tensor_parallel[1])
+    mark.host = match["host"] or mark.host
+    return True
+
+
+def _glog(reading: _Reading, match: re.Match[str]) -> bool:
+    date = reading.year, int(match[1]), int(match[2])
+    reading.mark.time = _seconds(*date, match[3], match[4], match[5], match[6])
+    return True
+
+
+def _ctime(reading: _Reading, match: re.Match[str]) -> bool:
+    date = int(match[6]), _MONTHS[match[1]], int(match[2])
+    reading.mark.time = _seconds(*date, match[3], match[4], match[5], None)
+    return True
+
+
+def _syslog(reading: _Reading, match: re.Match[str]) -> bool:
+    date = reading.year, _MONTHS[match[1]], int(match[2])
+    reading.mark.time = _seconds(*date, match[3], match[4], match[5], None)
+    reading.mark.host = match[6]
+    return True
+
+
+def _short_date(reading: _Reading, match: re.Match[str]) -> bool:
+    date = int(match[3]) + (2000 if len(match[3]) == 2 else 0), int(match[1]), int(match[2])
+    reading.mark.time = _seconds(*date, match[4], match[5], match[6], match[7])
+    return True
+
+
+def _outer_rank(reading: _Reading, match: re.Match[str]) -> bool:
+    reading.outer = whole(match[1])
+    return True
+
+
+def _inner_rank(reading: _Reading, match: re.Match[str]) -> bool:
+    reading.inner = whole(match[1])
+    return True
+
+
+def _local_rank(reading: _Reading, match: re.Match[str]) -> bool:
+    reading.mark.local_rank = whole(match[1])
+    return True
+
+
+def _ray(reading: _Reading, match: re.Match[str]) -> bool:
+    reading.mark.pid = whole(match[2])
+    reading.mark.host = match[3] or reading.mark.host
+    if match[1] or match[4]:
+        reading.inner = whole(match[1] or match[4])
+    return True
+
+
+def _host_and_pid(reading: _Reading, match: re.Match[str]) -> bool:
+    reading.mark.host, reading.mark.pid = match[1], whole(match[2])
+    return True
+
+
+def _nccl(reading: _Reading, match: re.Match[str]) -> bool:
+    if match["device"][0] != "-":
+        reading.mark.local_rank = whole(match["device"])
+    return _host_and_pid(reading, match)
+
+
+def _nothing(reading: _Reading, match: re.Match[str]) -> bool:
+    return True
+
+
+def _step_daemon(reading: _Reading, match: re.Match[str]) -> bool:
+    reading.mark.host = match[1]
+    return False
+
+
+def _host(reading: _Reading, match: re.Match[str]) -> bool:
+    if match[1] in _NOT_HOSTS or match[1].startswith("slurm"):
+        return False
+    reading.mark.host = reading.mark.host or match[1]
+    return True
+
+
+MOST_PREFIXES = 10  # of one line
+WITHIN = 400  # characters of the message in which it may name its own rank
+# The first that fits is taken, then the next is looked for behind it.
+_DIALECTS: tuple[tuple[re.Pattern[str], Dialect], ...] = (
+    (_ISO, _iso),
+    (_GLOG, _glog),
+    (_CTIME, _ctime),
+    (_SYSLOG, _syslog),
+    (_SYSLOG_BARE, _syslog),
+    (_SHORT_DATE, _short_date),
+    (_MPI, _outer_rank),
+    (_LABEL, _outer_rank),
+    (_RANK_BRACKET, _inner_rank),
+    (_DEFAULT, _local_rank),
+    (_RAY, _ray),
+    (_UCX, _host_and_pid),
+    (_NCCL, _nccl),
+    (_NCCL_SHORT, _nccl),
+    (_DEVICE, _local_rank),
+    (_KMSG, _nothing),
+    (_UPTIME, _nothing),
+    (_KERN, _nothing),
+    (_STEPD, _step_daemon),
+    (_ROLE, _outer_rank),
+    (_ADDRESS, _host),
+    (_NAMED, _host),
+)
+
+
 _FILE_RANK = re.compile(
-    r"(?:^|[^a-z])(?:global_?)?rank[-_.=]?(\d+)(?:\D|$)|(?:^|[-_.])(?:task|proc|worker|trainer|stdout|stderr|out|err|log)[-_.]?(\d+)(?:\D|$)|"
-    r"^(\d+)[-_.](?:log|out|err|txt|stdout|stderr)|[-_.](\d+)\.(?:log|out|err|txt)$",
+    r"(?:^|[^a-z])(?:global_?)?rank[-_.=]?(\d+)(?:\D|$)"
+    r"|(?:^|[-_.])(?:task|proc|worker|trainer|stdout|stderr|out|err|log)[-_.]?(\d+)(?:\D|$)",
     re.IGNORECASE,
 )
+# A number alone may be a rank, a job, a day: only the files beside it tell.
+_FILE_NUMBER = re.compile(
+    r"^(\d+)[-_.](?:log|out|err|txt|stdout|stderr)|[-_.](\d+)\.(?:log|out|err|txt)$", re.IGNORECASE
+)
 _FOLDER_RANK = re.compile(r"(?:^|/)(?:attempt_\d+/|rank[-_]?)(\d+)/(?:std(?:out|err)|error|log)[\w.]*$")
+MOST_RANK = 200_000  # a larger number is none
 
 
 def rank_of_file(path: str) -> int | None:
-    """The rank that a per-rank file is named after (train.3.err, rank_12.log, attempt_0/5/stderr.log)."""
+    """The rank that a per-rank file is named after (train.rank3.err, rank_12.log, attempt_0/5/stderr.log)."""
     if match := _FOLDER_RANK.search(path):
         return whole(match[1])
-    if match := _FILE_RANK.search(path.rsplit("/", 1)[-1]):
-        number = whole(next(group for group in match.groups() if group is not None))
-        return number if number is not None and number < 200_000 else None
-    return None
+    return _number(_FILE_RANK.search(path.rsplit("/", 1)[-1]))
 
 
-def host_and_pid_of_file(path: str) -> tuple[str, int] | None:
-    """NCCL_DEBUG_FILE=...%h.%p gives one file per process, named after both."""
-    match = re.search(
-        r"(?:^|[._/-])((?:ip-\d+-\d+-\d+-\d+)|[A-Za-z][\w-]*?\d[\w-]*)\.(\d{2,8})(?:\.\w+)?$", path.rsplit("/", 1)[-1]
-    )
-    return (match[1], int(match[2])) if match else None
+def number_of_file(path: str) -> int | None:
+    """The number in a name like 3.log or train-3.out, which is a rank where its neighbours are numbered in a row."""
+    return _number(_FILE_NUMBER.search(path.rsplit("/", 1)[-1]))
+
+
+def _number(match: re.Match[str] | None) -> int | None:
+    if match is None:
+        return None
+    number = whole(next(group for group in match.groups() if group is not None))
+    return number if number is not None and number < MOST_RANK else None

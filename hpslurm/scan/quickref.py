@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpslurm.scan.advice import causes
+from hpslurm.scan.model import causes
 from hpslurm.scan.patterns import Pattern, table
 
 HEAD = """# Error patterns, quick reference
@@ -19,7 +19,7 @@ def text() -> str:
     for cause, row in causes().items():
         members = [one for one in rows if one.cause == cause]
         if members:
-            parts.append(f"\n## {cause}\n\nSection: debugging-guide.md § {row['section']}\n")
+            parts.append(f"\n## {cause}\n\nSection: debugging-guide.md § {row.section}\n")
             parts.append(_lines(members))
     parts.append("\n## Noise\n")
     parts.append(_lines([one for one in rows if one.role == "noise"]))

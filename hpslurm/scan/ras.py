@@ -8,9 +8,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from typing import Any
 
-from hpslurm.core.finding import NOISE, ROOT, SYMPTOM, Event
+from hpslurm.core.finding import NOISE, Event
 from hpslurm.core.text import clean, whole
+from hpslurm.core.values import dataclass, field
+from hpslurm.scan.model import evidence
 
 _RANK = re.compile(
     r"^\s+Rank (\d+)(?: (?:has|reported) [^-]*?(?:operation (\d+)|status (\w+)|any operations)?)? -- (?:GPU ([\d,-]+) managed by process (\d+) on node (\S+)|\[process)"  # noqa: E501
@@ -19,73 +22,81 @@ _PROCESS = re.compile(r"^\s+Process (\d+) on node (\S+) managing GPUs? ([\d,-]+)
 _HEAD = re.compile(r"^(?:#\d+-\d+ \([0-9a-f]+\) )?(INCOMPLETE|DEAD|ERROR|MISMATCH|TIMEOUT)\b")
 
 
+_MANY = re.compile(r"^\s+(\d+) ranks? have (?:launched up to operation (\d+)|not launched any)")
+_END = (0, "#0-0 (0) ERROR")  # as if another section followed
+
+
+@dataclass(frozen=True)
+class Group:
+    """So many ranks have launched so many operations."""
+
+    ranks: int
+    operation: int
+    number: int  # of its line
+    text: str
+
+
+@dataclass(frozen=True)
+class Rank:
+    rank: int | None
+    pid: int | None
+    host: str
+    gpu: str
+    number: int  # of its line
+    text: str
+
+
+@dataclass
+class Section:
+    name: str = ""
+    head: str = ""
+    groups: list[Group] = field(default_factory=list)
+    listed: list[Rank] = field(default_factory=list)
+
+
 def events(path: str, lines: list[tuple[int, str]]) -> Iterator[Event]:
-    section = ""
-    start = (0, "")
-    counts: list[tuple[int, int, int, str]] = []  # how many ranks, operation, line, text
-    listed: list[tuple[int | None, int | None, str, int, str, str]] = []
-    for number, line in [*lines, (0, "#0-0 (0) ERROR")]:
+    section = Section()
+    for number, line in [*lines, _END]:
         if head := _HEAD.match(line.strip() if line.startswith(("#", "D", "I", "M", "E", "T")) else line):
-            yield from _behind(path, section, counts, listed)
-            section, start, counts, listed = head[1], (number, line), [], []
-            if section == "TIMEOUT" and number:
-                yield Event(
-                    "ras-timeout", SYMPTOM, path, number, line.strip(), cause="collective_timeout_unknown", weight=20
-                )
-            continue
-        if process := _PROCESS.match(line):
-            if section in ("DEAD", "INCOMPLETE") or "missing" in start[1]:
-                dead = section == "DEAD"
-                yield Event("ras-dead" if dead else "ras-missing", ROOT, path, number, line.strip(), cause="peer_exit" if dead else "straggler",  # noqa: E501
-                            weight=58 if dead else 46, host=process[2], gpu=process[3], pid=whole(process[1]))  # fmt: skip  # noqa: E501
-        elif rank := _RANK.match(line):
-            listed.append(
-                (
-                    whole(rank[1]),
-                    whole(rank[5] or ""),
-                    rank[6] or "",
-                    number,
-                    line.strip(),
-                    rank[4] or "",
-                )
-            )
-            if section == "INCOMPLETE":
-                yield Event("ras-missing-rank", ROOT, path, number, line.strip(), cause="peer_exit", weight=54, rank=whole(rank[1]),  # noqa: E501
-                            host=rank[6] or "", pid=whole(rank[5] or ""))  # fmt: skip
-            elif section == "ERROR":
-                yield Event(
-                    "ras-error-rank",
-                    ROOT,
-                    path,
-                    number,
-                    line.strip(),
-                    cause="app_error",
-                    weight=44,
-                    rank=whole(rank[1]),
-                    host=rank[6] or "",
-                )
-        elif many := re.match(r"^\s+(\d+) ranks? have (?:launched up to operation (\d+)|not launched any)", line):
-            counts.append((whole(many[1]) or 0, whole(many[2] or "") or 0, number, line.strip()))
+            yield from _behind(path, section)
+            section = Section(head[1], line)
+            if section.name == "TIMEOUT" and number:
+                yield evidence("ras-timeout", path, number, line.strip())
+        elif process := _PROCESS.match(line):
+            yield from _gone(path, number, line, section, process)
+        elif match := _RANK.match(line):
+            rank = Rank(whole(match[1]), whole(match[5] or ""), match[6] or "", match[4] or "", number, line.strip())
+            section.listed.append(rank)
+            yield from _failed(path, section, rank)
+        elif many := _MANY.match(line):
+            section.groups.append(Group(whole(many[1]) or 0, whole(many[2] or "") or 0, number, line.strip()))
 
 
-def _behind(
-    path: str,
-    section: str,
-    counts: list[tuple[int, int, int, str]],
-    listed: list[tuple[int | None, int | None, str, int, str, str]],
-) -> Iterator[Event]:
-    if section != "MISMATCH" or not counts:
+def _gone(path: str, number: int, line: str, section: Section, process: re.Match[str]) -> Iterator[Event]:
+    if section.name in ("DEAD", "INCOMPLETE") or "missing" in section.head:
+        row = "ras-dead" if section.name == "DEAD" else "ras-missing"
+        yield evidence(row, path, number, line.strip(), host=process[2], gpu=process[3], pid=whole(process[1]))
+
+
+def _failed(path: str, section: Section, rank: Rank) -> Iterator[Event]:
+    if section.name == "INCOMPLETE":
+        yield evidence("ras-missing-rank", path, rank.number, rank.text, rank=rank.rank, host=rank.host, pid=rank.pid)
+    elif section.name == "ERROR":
+        yield evidence("ras-error-rank", path, rank.number, rank.text, rank=rank.rank, host=rank.host)
+
+
+def _behind(path: str, section: Section) -> Iterator[Event]:
+    if section.name != "MISMATCH" or not section.groups:
         return
-    least = min(counts, key=lambda item: item[1])
-    most = max(counts, key=lambda item: item[0])
-    fewest = min(counts, key=lambda item: item[0])
-    if fewest[1] <= most[1] and listed and fewest[1] == least[1]:  # the few are behind, and they are listed
-        rank, pid, host, number, text, gpu = listed[0]
-        yield Event(
-            "ras-behind", ROOT, path, number, text, cause="straggler", weight=60, rank=rank, pid=pid, host=host, gpu=gpu
-        )
+    least = min(section.groups, key=lambda group: group.operation)
+    most = max(section.groups, key=lambda group: group.ranks)
+    fewest = min(section.groups, key=lambda group: group.ranks)
+    if fewest.operation <= most.operation and section.listed and fewest.operation == least.operation:
+        rank = section.listed[0]  # the few are behind, and they are listed
+        yield evidence("ras-behind", path, rank.number, rank.text, rank=rank.rank, pid=rank.pid, host=rank.host,
+                       gpu=rank.gpu)  # fmt: skip
     else:
-        yield Event("ras-ahead", ROOT, path, least[2], least[3], cause="straggler", weight=40)
+        yield evidence("ras-ahead", path, least.number, least.text)
 
 
 # --------------------------------------------------------------------------- the JSON form (NCCL 2.28)
@@ -104,43 +115,46 @@ def json_events(data: bytes, path: str) -> list[Event]:
         communicators = report["communicators"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return []
-    found = [Event("kind:ras", NOISE, path, 1, "ras")]
-    for one in communicators if isinstance(communicators, list) else []:
-        if not isinstance(one, dict):
-            continue
-        for gone in _dicts(one.get("missing_ranks")):
-            status = gone.get("status")
-            dead = isinstance(status, dict) and bool(status.get("considered_dead"))
-            text = (
-                f"rank {gone.get('rank')} on {gone.get('host')} pid {gone.get('pid')}: {'dead' if dead else 'missing'}"
-            )
-            found.append(Event("ras-dead" if dead else "ras-missing-rank", ROOT, path, 1, clean(text), cause="peer_exit", weight=58 if dead else 54,  # noqa: E501
-                               rank=_int(gone.get("rank")), host=clean(str(gone.get("host") or ""), 80), pid=_int(gone.get("pid"))))  # fmt: skip  # noqa: E501
-        found += _counts(path, _dicts(one.get("ranks")))
-    return found
+    events = [Event("kind:ras", NOISE, path, 1, "ras")]
+    for communicator in _dicts(communicators):
+        events += [_missing(path, rank) for rank in _dicts(communicator.get("missing_ranks"))]
+        events += _counts(path, _dicts(communicator.get("ranks")))
+    return events
+
+
+def _missing(path: str, rank: dict[str, object]) -> Event:
+    status = rank.get("status")
+    dead = isinstance(status, dict) and bool(status.get("considered_dead"))
+    text = f"rank {rank.get('rank')} on {rank.get('host')} pid {rank.get('pid')}: {'dead' if dead else 'missing'}"
+    return evidence("ras-dead" if dead else "ras-missing-rank", path, 1, clean(text), **_who(rank))
+
+
+def _who(rank: dict[str, object]) -> dict[str, Any]:
+    host = clean(str(rank.get("host") or ""), 80)
+    return {"rank": _int(rank.get("rank")), "host": host, "pid": _int(rank.get("pid"))}
 
 
 def _counts(path: str, ranks: list[dict[str, object]]) -> list[Event]:
     """Ranks that have launched fewer operations of one kind than most."""
-    by_op: dict[str, dict[int, list[dict[str, object]]]] = {}
-    for rank in ranks:
-        counts = rank.get("collective_counts")
-        for op, count in counts.items() if isinstance(counts, dict) else ():
-            if isinstance(count, int):
-                by_op.setdefault(str(op), {}).setdefault(count, []).append(rank)
-    for op, groups in by_op.items():
-        if len(groups) < 2:
-            continue
+    for operation, groups in _launched(ranks).items():
         least = min(groups)
         behind = groups[least]
-        if len(behind) * 2 < len(ranks):
-            first = behind[0]
-            text = (
-                f"{len(behind)} ranks have launched {least} {op}, others up to {max(groups)}: rank {first.get('rank')}"
-            )
-            return [Event("ras-behind", ROOT, path, 1, clean(text), cause="straggler", weight=60, rank=_int(first.get("rank")),  # noqa: E501
-                          host=clean(str(first.get("host") or ""), 80), pid=_int(first.get("pid")))]  # fmt: skip
+        if len(groups) > 1 and len(behind) * 2 < len(ranks):
+            text = f"{len(behind)} ranks have launched {least} {operation}, others up to {max(groups)}"
+            text += f": rank {behind[0].get('rank')}"
+            return [evidence("ras-behind", path, 1, clean(text), **_who(behind[0]))]
     return []
+
+
+def _launched(ranks: list[dict[str, object]]) -> dict[str, dict[int, list[dict[str, object]]]]:
+    """For each operation: how often it was launched, and by whom."""
+    launched: dict[str, dict[int, list[dict[str, object]]]] = {}
+    for rank in ranks:
+        counts = rank.get("collective_counts")
+        for operation, count in counts.items() if isinstance(counts, dict) else ():
+            if isinstance(count, int):
+                launched.setdefault(str(operation), {}).setdefault(count, []).append(rank)
+    return launched
 
 
 def _dicts(value: object) -> list[dict[str, object]]:

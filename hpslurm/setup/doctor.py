@@ -13,12 +13,12 @@ from hpslurm.show import render
 from hpslurm.sources.host import Host
 
 
-def look(host: Host, rules: Policy) -> Iterator[Result]:
+def run(host: Host, rules: Policy) -> Iterator[Result]:
     """One result for each part of the installation."""
     found = records.node_records(rules.results_shared or rules.results)[0]
     ran = frozenset(record.hook for record in found)
     parts = {
-        "hook_lines": SimpleNamespace(collect=lambda door: hook_lines.collect(door, ran), judge=hook_lines.judge),
+        "hook_lines": hook_lines.Hooks(ran),
         "hook_scripts": doctor_scripts,
         "site": SimpleNamespace(collect=lambda _: doctor_site.collect(rules), judge=doctor_site.judge),
         "software": doctor_software,
@@ -37,13 +37,13 @@ SAYS = {
 
 def text(results: list[Result]) -> list[str]:
     """Every part in a line or more, so that one sees what was looked at."""
-    folded = render.fold(finding for one in results for finding in one.findings)
-    lines = [line for one in folded for line in render.finding_lines(one)]
+    folded = render.fold(finding for result in results for finding in result.findings)
+    lines = [line for finding in folded for line in render.finding_lines(finding)]
     not_checked = render.not_checked(results)
     lines += render.not_checked_lines(not_checked)
-    for one in results:
-        if one.outcome == SKIP:
-            lines += render.labelled("SKIP", f"{SAYS[one.probe]}: {one.note}")
-    lines += [f"{render.label('PASS')} {SAYS[one.probe]}" for one in results if one.outcome == PASS]
-    passed = sum(one.outcome == PASS for one in results)
+    for result in results:
+        if result.outcome == SKIP:
+            lines += render.labelled("SKIP", f"{SAYS[result.probe]}: {result.note}")
+    lines += [f"{render.label('PASS')} {SAYS[result.probe]}" for result in results if result.outcome == PASS]
+    passed = sum(result.outcome == PASS for result in results)
     return [*lines, *render.fitted(render.summary(folded, len(not_checked), passed))]

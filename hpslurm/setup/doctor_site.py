@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 
-from hpslurm.core import records
+from hpslurm.core import nodeset, records
 from hpslurm.core.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Mute, Policy
 from hpslurm.core.probe import reason
 from hpslurm.core.values import dataclass
 from hpslurm.setup import gates
-from hpslurm.show.render import fold_nodes
 
 SECTION = "operations.md § 7"
 POLICY = Rule("policy-not-taken", P1, "The site's policy is not taken as it was written", SECTION)
@@ -122,7 +121,7 @@ def _differ(rule: Rule, said: Iterable[tuple[str, str]], remedy: str) -> Iterato
         nodes.setdefault(word, []).append(node)
     if len(nodes) < 2:
         return
-    parts = [f"{word} on {fold_nodes(names)}" for word, names in sorted(nodes.items(), key=lambda one: -len(one[1]))]
+    parts = [f"{word} on {nodeset.fold(names)}" for word, names in sorted(nodes.items(), key=lambda one: -len(one[1]))]
     yield rule.found(
         "; ".join(parts),
         evidence=[Evidence("newest record of each node", part) for part in parts],

@@ -91,7 +91,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def uncompiled(folder: str = PACKAGE) -> Iterator[str]:
     """Modules of hpslurm that a hook may import and that have no bytecode for this Python."""
-    for part in ("", "node", "sources", "job"):
+    for part in ("", "core", "node", "sources", "scan", "job", "show"):
         where = os.path.join(folder, part)
         for name in sorted(os.listdir(where)) if os.path.isdir(where) else ():
             path = os.path.join(where, name)

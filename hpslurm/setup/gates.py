@@ -27,12 +27,12 @@ def strange(gate: Iterable[str]) -> Iterator[str]:
         return
     known = rules()
     able = [name for name, rule in known.items() if rule.gateable]
-    for one in wanted:
-        if one in able:
+    for name in wanted:
+        if name in able:
             continue
-        if one in known:
-            yield f"gate names {one!r}, which is no hardware of the node itself: it never gates"
+        if name in known:
+            yield f"gate names {name!r}, which is no hardware of the node itself: it never gates"
             continue
-        close = get_close_matches(one, able, n=3, cutoff=0.6)
+        close = get_close_matches(name, able, n=3, cutoff=0.6)
         meant = f"did you mean {' or '.join(close)}?" if close else "docs/rules.md marks those that can be named"
-        yield f"gate names {clean(one, 60)!r}, which no look of a prolog can find: it never gates; {meant}"
+        yield f"gate names {clean(name, 60)!r}, which no look of a prolog can find: it never gates; {meant}"

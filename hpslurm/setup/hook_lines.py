@@ -41,6 +41,19 @@ def collect(host: Host, ran: frozenset[str] = frozenset()) -> Facts:
     return Facts(lines["prolog"], lines["epilog"], config.get("prologflags", ("",))[0], ours, ran)
 
 
+class Hooks:
+    """The check, with what the records know: which hooks ran."""
+
+    def __init__(self, ran: frozenset[str]) -> None:
+        self.ran = ran
+
+    def collect(self, host: Host) -> Facts:
+        return collect(host, self.ran)
+
+    def judge(self, facts: Facts, policy: Policy) -> Iterator[Finding]:
+        return judge(facts, policy)
+
+
 def is_ours(host: Host, path: str) -> bool:
     """A script named after us, a folder or pattern that finds one here, or a pattern in a folder named after us."""
     if NAME in path.rpartition("/")[2]:

@@ -19,7 +19,6 @@ OUR_FOLDERS = {"Prolog": "prolog.d", "Epilog": "epilog.d"}
 SCRIPT = "hpslurm.sh"
 LINES_ADD_UP = (24, 5)  # from here on several Prolog lines are all run; before, the last one wins
 SHIPS_RELATIVE = (24, 11)  # seen; 22.05 drains the node for a relative path
-OWN_LIMIT = 5  # seconds, LIMIT in the scripts
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,15 @@ def text(diagnosis: Diagnosis, events: Iterable[Event] = ()) -> list[str]:
         times = f", {decisive.count} times up to line {decisive.last_line}" if decisive.count > 1 else ""
         out += _wrapped("at:  ", f"{clean(decisive.file)}:{place(decisive.line)}{times}", width)
     out += _wrapped("why: ", clean(diagnosis.why), width)
-    for line in _victims(diagnosis.victims):
+    if diagnosis.cause == UNDETERMINED:
+        for event in diagnosis.victims:
+            out += _wrapped("and: ", f"{clean(event.text)}  [{_where(event)}]", width)
+    if diagnosis.cause == HEALTHY:
+        for event in diagnosis.victims:
+            out += _wrapped(
+                "normal: ", f"{clean(event.text, 160)}  [{_where(event)}]: {clean(event.fact('why'))}", width
+            )
+    for line in _victims(event for event in diagnosis.victims if event.cause and event.cause != UNDETERMINED):
         out += _wrapped("also: ", line, width)
     for item in diagnosis.missing[:6]:
         out += _wrapped("missing: ", clean(item), width)
@@ -39,6 +47,14 @@ def text(diagnosis: Diagnosis, events: Iterable[Event] = ()) -> list[str]:
         else:
             out += _wrapped("", f"Suggestion: {suggestion.why}", width)
     return out
+
+
+def _where(event: Event) -> str:
+    """File and line, and who printed it."""
+    said = [f"{clean(event.file)}:{place(event.line)}"]
+    said += [f"rank {event.rank}"] if event.rank is not None else []
+    said += [clean(event.host, 80)] if event.host else []
+    return ", ".join(said)
 
 
 def place(line: int) -> str:

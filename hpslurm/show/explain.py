@@ -15,7 +15,7 @@ from hpslurm.core.references import Section
 from hpslurm.core.text import clean
 from hpslurm.node import xid_table
 from hpslurm.node.xid_table import Row
-from hpslurm.scan import advice
+from hpslurm.scan import model
 
 _CODE = re.compile(r"(?:(sxid|xid)[ -]?)?(\d{1,5})", re.I)
 GUIDE = "debugging-guide.md"
@@ -32,7 +32,7 @@ def explain(words: str) -> str:
     if section:
         note = f"*As an XID, {row.code} is something else: `hpslurm explain xid-{row.code}`.*" if row else ""
         return _joined(note, _of_section(section, whole=True))
-    if wanted in advice.causes():
+    if wanted in model.causes():
         return _of_cause(wanted)
     found = references.of_finding(wanted.casefold())
     return _of_finding(wanted.casefold(), found) if found else ""
@@ -42,7 +42,7 @@ def suggestions(words: str) -> list[str]:
     """Words that are like these and can be explained, the nearest first."""
     wanted = words.strip().casefold()
     known = {one for section in references.sections() for one in section.findings if not one.endswith("*")}
-    known |= set(advice.causes())
+    known |= set(model.causes())
     known |= {row.id for table in (xid_table.xids(), xid_table.sxids()) for row in table.values()}
     near = get_close_matches(wanted, known, n=3)
     parts = [part for part in re.split(r"[^a-z0-9]+", wanted) if len(part) > 2]
@@ -88,13 +88,13 @@ def _of_code(row: Row) -> str:
 
 
 def _of_cause(cause: str) -> str:
-    row = advice.causes()[cause]
+    row = model.causes()[cause]
     steps = []
-    for item in row.get("suggest", ()):
-        command = str(item.get("command", "")).replace("{node}", "NODE")
+    for item in row.suggest:
+        command = item.get("command", "").replace("{node}", "NODE")
         steps.append(f"- {item['step']}: {item['why']}" + (f"\n\n      {command}\n" if command else ""))
     lines = next((one for one in references.sections() if not one.number and one.title == cause), None)
-    section = references.by_name(f"{GUIDE} § {row['section']}")
+    section = references.by_name(f"{GUIDE} § {row.section}")
     return _joined(
         f"# {cause}",
         "A cause that `hpslurm scan` and `hpslurm report` name.",

@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from hpslurm import __version__
+from hpslurm.core import nodeset
 from hpslurm.core.finding import P2, PRIORITIES
 from hpslurm.core.probe import PASS, SKIP, Result
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass
-from hpslurm.show.render import filled, fold, fold_nodes, in_order_of_harm, not_checked, summary
+from hpslurm.show.render import filled, fold, in_order_of_harm, not_checked, summary
 
 MOST_EVIDENCE = 20  # lines of one finding
 MOST_SQUARES = 5000  # nodes in the picture; the table has them all
@@ -106,7 +107,7 @@ def page(
 
 
 def _finding(one: Any) -> dict[str, Any]:
-    nodes = fold_nodes(one.subjects) if one.subjects else ""
+    nodes = nodeset.fold(one.subjects) if one.subjects else ""
     return {
         "id": one.rule.id,
         "title": one.rule.title,
@@ -114,7 +115,7 @@ def _finding(one: Any) -> dict[str, Any]:
         "tag": "MUTE" if one.muted else "INFO" if one.rule.priority == P2 else "FAIL",
         "grade": "muted" if one.muted else GRAVEST[one.rule.priority],
         "nodes": nodes,
-        "details": [(fold_nodes(filter(None, who)), clean(text)) for text, who in one.details.items()],
+        "details": [(nodeset.fold(filter(None, who)), clean(text)) for text, who in one.details.items()],
         "evidence": [
             (subject if len(one.subjects) > 1 else "", clean(seen.source), clean(seen.text))
             for subject, seen in one.evidence[:MOST_EVIDENCE]
@@ -124,7 +125,7 @@ def _finding(one: Any) -> dict[str, Any]:
         "muted": clean(one.muted),
         "steps": []
         if one.muted
-        else [(item.step, item.why, filled(item.command, nodes)) for item in in_order_of_harm(one.suggestions)],
+        else [(item.harm, item.why, filled(item.command, nodes)) for item in in_order_of_harm(one.suggestions)],
     }
 
 

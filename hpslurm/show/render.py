@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
-from hpslurm.core.finding import P2, PRIORITIES, STEPS, Evidence, Finding, Rule, Suggestion
+from hpslurm.core import nodeset
+from hpslurm.core.finding import HARMS, P2, PRIORITIES, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.probe import FAIL, PASS, SKIP, UNKNOWN, Result
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass, replace
@@ -40,52 +42,6 @@ class NotChecked:
     subjects: tuple[str, ...] = ()
 
 
-def fold_nodes(names: Iterable[str]) -> str:
-    """``ip-10-1-0-[3,7]``: node names as Slurm writes a list of them."""
-    names = list(dict.fromkeys(names))
-    if len(names) < 2:  # inside a container there is one name, and no ClusterShell
-        return "".join(names)
-    # A group resolver would run commands for a name with @ in it, and names can be foreign.
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
-    found = NodeSet(resolver=RESOLVER_NOGROUP)
-    odd = []
-    for name in _ranges(names):
-        try:
-            found.update(NodeSet(name, resolver=RESOLVER_NOGROUP))
-        except Exception:  # a name that no node list can hold
-            odd.append(name)
-    return ",".join([*([str(found)] if found else []), *odd])
-
-
-_NUMBERED = re.compile(r"([A-Za-z0-9._-]*[A-Za-z._-])([0-9]{1,9})")
-
-
-def _ranges(names: Iterable[str]) -> Iterator[str]:
-    """Names that differ in their last number as one range: ClusterShell takes 0.1 ms for each name, 10,000 a second."""
-    numbers: dict[tuple[str, int], set[int]] = {}
-    for name in names:
-        found = _NUMBERED.fullmatch(name)
-        if not found:
-            yield name
-            continue
-        digits = found[2]
-        width = len(digits) if digits[0] == "0" and len(digits) > 1 else 0
-        numbers.setdefault((found[1], width), set()).add(int(digits))
-    for (prefix, width), some in numbers.items():
-        parts = []
-        first = last = -1
-        for number in sorted(some):
-            if number != last + 1 or first < 0:
-                if first >= 0:
-                    parts.append((first, last))
-                first = number
-            last = number
-        parts.append((first, last))
-        text = ",".join(f"{a:0{width}}" if a == b else f"{a:0{width}}-{b:0{width}}" for a, b in parts)
-        yield f"{prefix}[{text}]"
-
-
 def fold(findings: Iterable[Finding]) -> list[Folded]:
     """One entry per rule (muted ones apart), gravest first."""
     groups: dict[tuple[str, str], list[Finding]] = {}
@@ -104,13 +60,13 @@ def fold(findings: Iterable[Finding]) -> list[Folded]:
 
 
 def in_order_of_harm(suggestions: Iterable[Suggestion]) -> list[Suggestion]:
-    return sorted(suggestions, key=lambda one: STEPS.index(one.step))
+    return sorted(suggestions, key=lambda one: HARMS.index(one.harm))
 
 
 def finding_lines(one: Folded, width: int | None = None) -> list[str]:
     """The block of one folded finding, as lines."""
     width = width or terminal_width()
-    nodes = fold_nodes(one.subjects) if one.subjects else ""
+    nodes = nodeset.fold(one.subjects) if one.subjects else ""
     single = len(one.details) == 1
     head = next(iter(one.details)) if single else one.rule.title
     tag = "MUTE" if one.muted else "INFO" if one.rule.priority == P2 else "FAIL"
@@ -118,7 +74,7 @@ def finding_lines(one: Folded, width: int | None = None) -> list[str]:
     lines = wrapped(f"{label(tag)} ", first, width)
     if not single:
         for detail, subjects in one.details.items():
-            lines += wrapped(INDENT, f"{fold_nodes(filter(None, subjects)) or 'here'}: {clean(detail)}", width)
+            lines += wrapped(INDENT, f"{nodeset.fold(filter(None, subjects)) or 'here'}: {clean(detail)}", width)
     for subject, seen in one.evidence[:MOST_EVIDENCE]:
         where = f"{subject} " if subject and len(one.subjects) > 1 else ""
         lines += wrapped(INDENT, f"saw: {where}{clean(seen.source)}: {clean(seen.text)}", width)
@@ -160,8 +116,21 @@ def may_colour() -> bool:
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
+_WIDTH: ContextVar[int | None] = ContextVar("width", default=None)
+
+
+@contextmanager
+def as_wide_as(columns: int) -> Iterator[None]:
+    """For texts that are not for this terminal: within it they are laid out for so many columns."""
+    before = _WIDTH.set(columns)
+    try:
+        yield
+    finally:
+        _WIDTH.reset(before)
+
+
 def terminal_width() -> int:
-    return max(60, min(200, shutil.get_terminal_size((120, 24)).columns))
+    return max(60, min(200, _WIDTH.get() or shutil.get_terminal_size((120, 24)).columns))
 
 
 def wrapped(lead: str, text: str, width: int) -> list[str]:
@@ -198,7 +167,7 @@ def not_checked_lines(items: Iterable[NotChecked], width: int | None = None) -> 
         groups.setdefault((item.what, item.why), []).extend(item.subjects)
     lines = []
     for (what, why), subjects in groups.items():
-        nodes = f"  {fold_nodes(dict.fromkeys(subjects))}" if subjects else ""
+        nodes = f"  {nodeset.fold(dict.fromkeys(subjects))}" if subjects else ""
         lines += wrapped(f"{label('WARN')} ", f"{what} not checked{nodes}: {clean(why)}", width or terminal_width())
     return lines
 

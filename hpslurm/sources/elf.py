@@ -57,10 +57,10 @@ class _File:
 
     def at(self, address: int) -> int:
         """The place in the file of an address in memory."""
-        for one in self.segments:
-            start, size = _number(one, 16, 8), _number(one, 32, 8)
-            if _number(one, 0, 4) == LOAD and start <= address < start + size:
-                return address - start + _number(one, 8, 8)
+        for segment in self.segments:
+            start, size = _number(segment, 16, 8), _number(segment, 32, 8)
+            if _number(segment, 0, 4) == LOAD and start <= address < start + size:
+                return address - start + _number(segment, 8, 8)
         raise Broken(f"{self.path} names an address that it does not have")
 
 

@@ -26,8 +26,8 @@ PCI = "/sys/bus/pci/devices"
 NVIDIA, GPU_CLASSES, SWITCH_CLASS = "0x10de", ("0x0300", "0x0302"), "0x0680"
 
 # NVML's return codes that we tell apart
-NO_PERMISSION, NOT_LOADED, TIMEOUT, NO_LIBRARY, BAD_INFOROM = 4, 9, 10, 12, 14
-LOST, RESET_REQUIRED, BLOCKED, MISMATCH, IN_USE, NOT_READY, NOT_FOUND, UNKNOWN_ERROR = 15, 16, 17, 18, 19, 27, 28, 999
+NOT_LOADED, TIMEOUT, NO_LIBRARY, BAD_INFOROM, LOST, RESET_REQUIRED = 9, 10, 12, 14, 15, 16
+MISMATCH, NOT_READY, UNKNOWN_ERROR = 18, 27, 999
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,11 @@ _WRONG = (ValueError, TypeError, AttributeError, KeyError, OverflowError)
 
 
 def short_pci(address: str) -> str:
-    """``00000000:9B:00.0`` (NVML), ``0000:9b:00.0`` (sysfs) and ``0000:9b:00`` (kernel) as the last."""
+    """An address as the kernel prints it, of what NVML, sysfs and the kernel have.
+
+    >>> short_pci("00000000:9B:00.0"), short_pci("0000:9b:00.0"), short_pci("0000:9b:00")
+    ('0000:9b:00', '0000:9b:00', '0000:9b:00')
+    """
     domain, _, rest = address.strip().lower().partition(":")
     return f"{domain[-4:]}:{rest.partition('.')[0]}" if rest else ""
 
@@ -196,13 +200,13 @@ def _from_lines(lines: Iterable[str], late: str) -> Snapshot:
             into[step] = row["value"]
     if not ended and whole.get("count") is not None:
         for index in range(min(int(whole["count"]), 64)):
-            one = gpus.setdefault(index, {"index": index, "trouble": {}, "answered": set()})
-            if "handle" not in one["trouble"]:
+            gpu_row = gpus.setdefault(index, {"index": index, "trouble": {}, "answered": set()})
+            if "handle" not in gpu_row["trouble"]:
                 for step in STEPS:
-                    if step not in one["answered"]:
-                        one["trouble"].setdefault(step, {"code": None, "text": late or "no answer"})
-    for one in gpus.values():
-        one.pop("answered")
+                    if step not in gpu_row["answered"]:
+                        gpu_row["trouble"].setdefault(step, {"code": None, "text": late or "no answer"})
+    for gpu_row in gpus.values():
+        gpu_row.pop("answered")
     return plain_snapshot({**whole, "gpus": [gpus[index] for index in sorted(gpus)]})
 
 
@@ -266,10 +270,6 @@ def _counters(value: dict[str, Any], name: str) -> dict[str, Any]:
     if name == "link_errors":
         return {str(key): _numbers(numbers, name, 0) for key, numbers in value.items()}
     return {str(key): _number(number, name) or 0 for key, number in value.items()}
-
-
-def _left(row: dict[str, Any]) -> Left:
-    return Left(int(row["pid"]), str(row["state"])[:1], float(row["seconds"]), clean(str(row["where"]), 60))
 
 
 def _troubles(rows: dict[str, Any]) -> dict[str, Trouble]:

@@ -172,6 +172,22 @@ class Space:
     inodes_free: int
 
 
+def space_of(df: str, path: str) -> Space | None:
+    """The line of a path in what ``df -B1 --output=target,size,avail,itotal,iavail`` prints, or None.
+
+    >>> space_of('''
+    ... Mounted on         1B-blocks         Avail    Inodes     IFree
+    ... /dev/shm       1099511627776 1099511627776 268435456 268435400
+    ... ''', "/dev/shm")
+    Space(total=1099511627776, free=1099511627776, inodes=268435456, inodes_free=268435400)
+    """
+    for line in df.splitlines():
+        words = line.split()
+        if len(words) == 5 and words[0] == path and all(whole(word) is not None for word in words[1:]):
+            return Space(*map(int, words[1:]))
+    return None
+
+
 class _Child:
     """A running program, and what it printed so far."""
 
@@ -276,12 +292,10 @@ class Host:
         return Space(about.f_blocks * size, about.f_bavail * size, about.f_files, about.f_favail)
 
     def _saved_space(self, path: str) -> Space:
-        # the text of: df -B1 --output=target,size,avail,itotal,iavail
-        for line in self.read("/commands/df.txt").splitlines():
-            words = line.split()
-            if len(words) == 5 and words[0] == path and all(whole(word) is not None for word in words[1:]):
-                return Space(*(int(word) for word in words[1:]))
-        raise Unknown(f"commands/df.txt has no line for {path}")
+        space = space_of(self.read("/commands/df.txt"), path)
+        if space is None:
+            raise Unknown(f"commands/df.txt has no line for {path}")
+        return space
 
     def uptime(self) -> float:
         """Seconds since boot. Raises Unknown."""

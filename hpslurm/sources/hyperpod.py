@@ -51,11 +51,11 @@ def layout(host: Host) -> Layout:
     controllers = [slurm.get("PrimaryControllerIp"), *(secondary if isinstance(secondary, list) else [])]
     machines = []
     for group in _list(raw.get("InstanceGroups")):
-        for one in _list(group.get("Instances")):
-            address = _text(one.get("CustomerIpAddress"))
+        for instance in _list(group.get("Instances")):
+            address = _text(instance.get("CustomerIpAddress"))
             if address:
                 name = "ip-" + address.replace(".", "-")
-                machines.append(Machine(name, _text(one.get("InstanceId")), _text(group.get("Name")), address))
+                machines.append(Machine(name, _text(instance.get("InstanceId")), _text(group.get("Name")), address))
     try:
         provisioning = _json(host, PROVISIONING) or {}
     except Unknown:
@@ -63,7 +63,7 @@ def layout(host: Host) -> Layout:
     return Layout(
         cluster=_text(about.get("ClusterName")),
         arn=_text(about.get("ClusterArn")),
-        controllers=tuple(_text(one) for one in controllers if one),
+        controllers=tuple(_text(address) for address in controllers if address),
         controller_group=_text(provisioning.get("controller_group")),
         login_group=_text(provisioning.get("login_group")),
         machines=tuple(machines),
@@ -89,7 +89,7 @@ def _dict(value: Any) -> dict[str, Any]:
 
 
 def _list(value: Any) -> list[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _text(value: Any) -> str:

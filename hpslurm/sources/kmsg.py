@@ -9,6 +9,7 @@ are gone, and that is part of the answer.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from functools import lru_cache
 
@@ -51,7 +52,7 @@ class Log:
         return found
 
     def _record(self, line: bytes) -> Record | None:
-        prefix, seq, usec = _head(line)
+        prefix, seq, usec = head(line)
         if not 0 <= prefix < 8:  # facility * 8 + level: not the kernel's own
             return None
         body = line.partition(b";")[2].split(b"\n", 1)[0].decode("utf-8", "replace")
@@ -60,11 +61,11 @@ class Log:
     @property
     def begins(self) -> float:
         """Seconds since the epoch from which on no line is missing; 0 where this boot is here from its start."""
-        if self.raw and (_head(self.raw[0])[1], _head(self.raw[-1])[1]) == (0, len(self.raw) - 1):
+        if self.raw and (head(self.raw[0])[1], head(self.raw[-1])[1]) == (0, len(self.raw) - 1):
             return 0.0
         began, expected = 0.0, 0
         for line in self.raw:
-            prefix, seq, usec = _head(line)
+            prefix, seq, usec = head(line)
             if prefix >= 0:
                 if seq != expected:
                     began = self.booted + usec / 1e6
@@ -72,8 +73,14 @@ class Log:
         return began
 
 
-def _head(line: bytes) -> tuple[int, int, int]:
-    """Facility and level, number, microseconds since boot; (-1, -1, -1) where it is no record."""
+def head(line: bytes) -> tuple[int, int, int]:
+    """Facility and level, number, microseconds since boot; (-1, -1, -1) where it is no record.
+
+    >>> head(b"6,339,5140900,-;NET: Registered PF_INET6 protocol family")
+    (6, 339, 5140900)
+    >>> head(b" SUBSYSTEM=acpi")
+    (-1, -1, -1)
+    """
     words = line.partition(b";")[0].split(b",", 3)[:3]
     if len(words) < 3 or not all(word.isdigit() and len(word) < 20 for word in words):
         return -1, -1, -1
@@ -123,11 +130,24 @@ def _saved(handle: int) -> list[bytes]:
 
 def booted(host: Host) -> float:
     """When this machine was booted, in seconds since the epoch. Raises Unknown."""
-    for line in host.read("/proc/stat").splitlines():
-        words = line.split()
-        if len(words) == 2 and words[0] == "btime" and words[1].isdigit():
-            return float(words[1])
-    raise Unknown("/proc/stat has no btime: times of the kernel log are not known")
+    seconds = btime(host.read("/proc/stat"))
+    if seconds is None:
+        raise Unknown("/proc/stat has no btime: times of the kernel log are not known")
+    return seconds
+
+
+def btime(stat_text: str) -> float | None:
+    """When the machine was booted, of ``/proc/stat``, or None.
+
+    >>> btime('''
+    ... ctxt 1990473
+    ... btime 1756720000
+    ... processes 2915
+    ... ''')
+    1756720000.0
+    """
+    match = re.search(r"^btime[ \t]+([0-9]{1,20})[ \t]*$", stat_text, re.M)
+    return float(match[1]) if match else None
 
 
 def _boot_id(host: Host) -> str:

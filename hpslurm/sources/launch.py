@@ -26,6 +26,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from hpslurm.core import nodeset
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass, field
 
@@ -141,12 +142,9 @@ def allocation(env: Mapping[str, str] | None = None) -> Allocation:
 
 def nodes_in(text: str) -> tuple[str, ...]:
     """Slurm's folded node list unfolded; raises CannotLaunch when it is none."""
-    # A foreign name with @ would make ClusterShell run a program, hence the resolver.
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetParseError
-
     try:
-        nodes = tuple(NodeSet(text, resolver=RESOLVER_NOGROUP))
-    except NodeSetParseError as error:
+        nodes = tuple(nodeset.unfold(text))
+    except nodeset.NoNodeList as error:
         raise CannotLaunch(f"{clean(text, 80)!r} is no node list: {clean(str(error))}") from error
     if strange := [node for node in nodes if not _NODE.fullmatch(node)]:
         raise CannotLaunch(f"{clean(strange[0], 80)!r} is no node name")

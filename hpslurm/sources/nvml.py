@@ -20,7 +20,6 @@ from typing import Any
 # Answers that mean "this GPU or driver does not have that", not an error: not supported,
 # argument unknown to this driver, function not in this driver, structure newer than this driver.
 NOT_SUPPORTED = (3, 13, 25)
-OLD_BINDINGS = "this nvidia-ml-py does not know the call"
 
 FIELD_LINK_SPEED, FIELD_LINK_COUNT = 90, 91  # of all links: MB/s, and how many there are
 FIELD_LINK_ERRORS = {"nvlink_replay": 161, "nvlink_recovery": 162, "nvlink_crc": 163}  # scope: link

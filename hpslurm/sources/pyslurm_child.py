@@ -62,8 +62,8 @@ def lines(what: str, pyslurm: Any) -> Iterator[dict[str, Any]]:
     yield {"pyslurm": str(getattr(pyslurm, "__version__", ""))}
     found: Iterable[Any] = (pyslurm.Nodes if what == "nodes" else pyslurm.Jobs).load().values()
     count = 0
-    for one in found:
-        yield node_line(one) if what == "nodes" else job_line(one)
+    for row in found:
+        yield node_line(row) if what == "nodes" else job_line(row)
         count += 1
     yield {"end": count}
 

@@ -57,12 +57,12 @@ def target(node: str, cluster_id: str, group: str, instance_id: str) -> Target:
     return Target(node, f"sagemaker-cluster:{cluster_id}_{group}-{instance_id}")
 
 
-def look(targets: Sequence[Target], aws: Aws, root: str = "/", seconds: float = SECONDS) -> list[Answer]:
+def check_nodes(targets: Sequence[Target], aws: Aws, root: str = "/", seconds: float = SECONDS) -> list[Answer]:
     """Look at all of them, side by side. Never raises for a node; raises Unknown without the plugin."""
     _installed(root)
     turn = _Turn()
     with ThreadPoolExecutor(max_workers=SIDE_BY_SIDE) as pool:
-        return list(pool.map(lambda one: _look(one, aws, root, seconds, turn), targets[:MOST]))
+        return list(pool.map(lambda target: _check(target, aws, root, seconds, turn), targets[:MOST]))
 
 
 def _installed(root: str) -> None:
@@ -86,32 +86,34 @@ class _Turn:
             self._next = time.monotonic() + PAUSE
 
 
-def _look(one: Target, aws: Aws, root: str, seconds: float, turn: _Turn) -> Answer:
+def _check(target: Target, aws: Aws, root: str, seconds: float, turn: _Turn) -> Answer:
     try:
         for attempt in range(2):
             turn.wait()
-            said, late = _session(one, aws, root, seconds)
-            if attempt or late or "Cannot perform start session: EOF" not in said:
+            printed, late = _session(target, aws, root, seconds)
+            if attempt or late or "Cannot perform start session: EOF" not in printed:
                 break
     except Unknown as why:
-        return Answer(one.node, None, str(why))
-    lines = "\n".join(line.strip() for line in said.splitlines() if line.strip().startswith("{"))
+        return Answer(target.node, None, str(why))
+    lines = "\n".join(line.strip() for line in printed.splitlines() if line.strip().startswith("{"))
     if not lines:
-        return Answer(one.node, None, late or f"no record came, but: {clean(_last(said), 120) or 'nothing'}, {SSM}")
-    record = records.parse(lines, one.node, "ssm")
+        return Answer(
+            target.node, None, late or f"no record came, but: {clean(_last(printed), 120) or 'nothing'}, {SSM}"
+        )
+    record = records.parse(lines, target.node, "ssm")
     kept = tuple(_of_the_node(result) for result in record.results)
-    return Answer(one.node, replace(record, results=kept, complete=record.complete and not late), late)
+    return Answer(target.node, replace(record, results=kept, complete=record.complete and not late), late)
 
 
-def _session(one: Target, aws: Aws, root: str, seconds: float) -> tuple[str, str]:
+def _session(target: Target, aws: Aws, root: str, seconds: float) -> tuple[str, str]:
     """What the session printed, and why it was ended before its time, if it was."""
-    asked = {"Target": one.address, "DocumentName": DOCUMENT, "Parameters": {"command": [COMMAND]}}
-    given = aws.read("ssm", "StartSession", **asked)
+    request = {"Target": target.address, "DocumentName": DOCUMENT, "Parameters": {"command": [COMMAND]}}
+    given = aws.read("ssm", "StartSession", **request)
     response = {name: given.get(name, "") for name in ("SessionId", "TokenValue", "StreamUrl")}
     host = Host(root, env=_environment(response), seconds=seconds)
     endpoint = os.environ.get("AWS_ENDPOINT_URL_SSM") or os.environ.get("AWS_ENDPOINT_URL", "")
     output = host.answer(
-        "session_manager_plugin", RESPONSE, aws.region, "StartSession", "", json.dumps(asked), endpoint
+        "session_manager_plugin", RESPONSE, aws.region, "StartSession", "", json.dumps(request), endpoint
     )
     if output.late:
         try:

@@ -146,13 +146,12 @@ class Controller:
 # asking
 
 
-def start(host: Host, *names: str) -> None:
-    """Start programs now that are collected later; one that is not installed says so then."""
-    for name in names:
-        try:
-            host.start(name)
-        except Unknown:
-            continue
+def start(host: Host, name: str, *words: str) -> None:
+    """Start a program now that is collected later; one that is not installed says so then."""
+    try:
+        host.start(name, *words)
+    except Unknown:
+        return
 
 
 def nodes(host: Host) -> Nodes:
@@ -160,15 +159,15 @@ def nodes(host: Host) -> Nodes:
     lines, note = from_pyslurm(host, "pyslurm_nodes")
     if lines is not None:
         return Nodes("pyslurm", tuple(map(node_of_line, lines)))
-    asked = host.run("scontrol_nodes_json")
-    if asked.status == 0:
-        return Nodes("scontrol --json", tuple(nodes_of_json(asked.out)), note)
-    if not _has_no_json(asked):
-        raise Unknown(trouble("scontrol show nodes", asked))
-    asked = host.run("scontrol_nodes")
-    if asked.status != 0:
-        raise Unknown(trouble("scontrol show nodes", asked))
-    return Nodes("scontrol text", tuple(nodes_of_text(asked.out)), note)
+    output = host.run("scontrol_nodes_json")
+    if output.status == 0:
+        return Nodes("scontrol --json", tuple(nodes_of_json(output.out)), note)
+    if not _has_no_json(output):
+        raise Unknown(trouble("scontrol show nodes", output))
+    output = host.run("scontrol_nodes")
+    if output.status != 0:
+        raise Unknown(trouble("scontrol show nodes", output))
+    return Nodes("scontrol text", tuple(nodes_of_text(output.out)), note)
 
 
 def has_pyslurm(host: Host) -> bool:
@@ -187,14 +186,14 @@ def from_pyslurm(host: Host, name: str, seconds: float = PYSLURM_SECONDS) -> tup
         return None, ""
     door = Host(host.root, env=host.env, seconds=seconds)
     try:
-        asked = door.run(name)
+        output = door.run(name)
     except Unknown:
         door.end_all()
         return None, f"pyslurm did not answer within {seconds:g} s"
-    if asked.status != 0:
-        return None, f"pyslurm: {error_of(asked)}"
+    if output.status != 0:
+        return None, f"pyslurm: {error_of(output)}"
     try:
-        first, *lines, last = map(json.loads, asked.out.splitlines())
+        first, *lines, last = map(json.loads, output.out.splitlines())
     except ValueError:
         return None, "pyslurm: printed no nodes"
     if last.get("end") != len(lines) or "pyslurm" not in first:
@@ -254,7 +253,7 @@ def job(host: Host, job_id: str) -> SlurmJob | None:
     """
     if not JOB_ID.fullmatch(job_id):
         raise ValueError(f"not a job id: {job_id[:40]!r} (a number, or number_task)")
-    _start_quietly(host, "sacct", job_id)  # it waits while we ask the controller
+    start(host, "sacct", job_id)  # it waits while we ask the controller
     problems = []
     live = kept = None
     try:
@@ -278,41 +277,34 @@ def queue(host: Host) -> tuple[Queued, ...]:
     """Jobs that wait, run or complete. Raises Unknown."""
     lines, _ = from_pyslurm(host, "pyslurm_jobs")
     if lines is not None:
-        return tuple(one for one in map(queued_of_line, lines) if one.state in IN_QUEUE)
-    asked = host.run("squeue")
-    if asked.status != 0:
-        raise Unknown(trouble("squeue", asked))
-    return tuple(queue_of_text(asked.out))
+        return tuple(job for job in map(queued_of_line, lines) if job.state in IN_QUEUE)
+    output = host.run("squeue")
+    if output.status != 0:
+        raise Unknown(trouble("squeue", output))
+    return tuple(queue_of_text(output.out))
 
 
 def config(host: Host) -> dict[str, tuple[str, ...]]:
     """``scontrol show config``: keys in lower case; a key may have several values (Prolog from 24.05 on)."""
-    asked = host.run("scontrol_config")
-    if asked.status != 0:
-        raise Unknown(trouble("scontrol show config", asked))
-    return config_of_text(asked.out)
+    output = host.run("scontrol_config")
+    if output.status != 0:
+        raise Unknown(trouble("scontrol show config", output))
+    return config_of_text(output.out)
 
 
 def controllers(host: Host) -> tuple[Controller, ...]:
     """``scontrol ping``: every controller and whether it answers. It exits 1 when one does not."""
-    asked = host.run("scontrol_ping")
-    found = tuple(controllers_of_text(asked.out))
-    if not found:
-        raise Unknown(trouble("scontrol ping", asked))
-    return found
+    output = host.run("scontrol_ping")
+    daemons = tuple(controllers_of_text(output.out))
+    if not daemons:
+        raise Unknown(trouble("scontrol ping", output))
+    return daemons
 
 
 def slurm_conf(host: Host) -> str:
     """The slurm.conf that our programs are told to use; empty when Slurm is left to find one."""
     name, files = SLURM_CONF
     return host.env.get(name) or next((path for path in files if host.exists(path)), "")
-
-
-def _start_quietly(host: Host, name: str, *words: str) -> None:
-    try:
-        host.start(name, *words)
-    except Unknown:
-        return  # run() says it again
 
 
 _NO_ANSWER = "slurmctld does not answer; on the controller: scontrol ping; sudo systemctl status slurmctld"
@@ -331,19 +323,19 @@ _TROUBLE = (
 )
 
 
-def trouble(what: str, asked: Output) -> str:
+def trouble(what: str, output: Output) -> str:
     """What a failed Slurm program said, and the remedy."""
-    said = asked.err.lower()
+    complaint = output.err.lower()
     for sign, remedy in _TROUBLE:
-        if sign in said:
-            return f"{what}: {error_of(asked)}: {remedy} ({HELP})"
-    return f"{what}: {error_of(asked)} ({HELP})"
+        if sign in complaint:
+            return f"{what}: {error_of(output)}: {remedy} ({HELP})"
+    return f"{what}: {error_of(output)} ({HELP})"
 
 
-def _has_no_json(asked: Output) -> bool:
+def _has_no_json(output: Output) -> bool:
     """22.05 does not know the option; a Slurm built without its JSON plugin knows no plugin."""
-    said = asked.err.lower()
-    return "unrecognized option" in said or "serializer" in said or "data_parser" in said
+    complaint = output.err.lower()
+    return "unrecognized option" in complaint or "serializer" in complaint or "data_parser" in complaint
 
 
 # values that two forms write differently
@@ -401,11 +393,11 @@ def folded(reason: str) -> str:
 
 def items_of_json(text: str, key: str) -> Iterator[dict[str, Any]]:
     """The objects of one top-level list, one at a time: all at once, 10,000 nodes take 200 MiB."""
-    found = re.search(rf'"{key}"\s*:\s*\[\s*', text)  # inside a string the quotes would be escaped
-    if not found:
+    start = re.search(rf'"{key}"\s*:\s*\[\s*', text)  # inside a string the quotes would be escaped
+    if not start:
         raise Unknown(f"the JSON that Slurm printed has no list of {key} ({HELP})")
     decoder = json.JSONDecoder()
-    at = found.end()
+    at = start.end()
     separator = re.compile(r"\s*(,?)\s*")
     while text[at : at + 1] == "{":
         try:
@@ -710,56 +702,56 @@ def jobs_of_sacct(text: str) -> Iterator[SlurmJob]:
 
 
 def config_of_text(text: str) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
+    settings: dict[str, tuple[str, ...]] = {}
     for line in text.splitlines():
         key, mark, value = line.partition(" = ")
         if mark:
             key = re.sub(r"\[\d+\]$", "", key.strip()).lower()
-            found[key] = (*found.get(key, ()), value.strip())
-    return found
+            settings[key] = (*settings.get(key, ()), value.strip())
+    return settings
 
 
 _PING = re.compile(r"Slurmctld\((?P<role>[^)]*)\) at (?P<host>\S+) is (?P<state>UP|DOWN)")
 
 
 def controllers_of_text(text: str) -> Iterator[Controller]:
-    for found in _PING.finditer(text):
-        yield Controller(found["host"], found["role"], found["state"] == "UP")
+    for match in _PING.finditer(text):
+        yield Controller(match["host"], match["role"], match["state"] == "UP")
 
 
 # one job
 
 
 def _from_controller(host: Host, job_id: str) -> SlurmJob | None:
-    asked = host.run("scontrol_job_json", job_id)
+    output = host.run("scontrol_job_json", job_id)
     read = jobs_of_json
-    if asked.status != 0 and _has_no_json(asked):
-        asked = host.run("scontrol_job", job_id)
+    if output.status != 0 and _has_no_json(output):
+        output = host.run("scontrol_job", job_id)
         read = jobs_of_text
-    if asked.status != 0:
-        if "invalid job id" in (asked.err + asked.out).lower():
+    if output.status != 0:
+        if "invalid job id" in (output.err + output.out).lower():
             return None
-        raise Unknown(trouble(f"scontrol show job {job_id}", asked))
-    return _wanted(tuple(read(asked.out)), job_id)
+        raise Unknown(trouble(f"scontrol show job {job_id}", output))
+    return _wanted(tuple(read(output.out)), job_id)
 
 
 def _from_accounting(host: Host, job_id: str) -> SlurmJob | None:
     """None when it knows no such job, or when there is no accounting that could."""
-    asked = host.run("sacct", job_id)
-    if asked.status != 0:
-        if "storage is disabled" in asked.err + asked.out:
+    output = host.run("sacct", job_id)
+    if output.status != 0:
+        if "storage is disabled" in output.err + output.out:
             return None
-        raise Unknown(trouble("sacct", asked))
-    return _wanted(tuple(jobs_of_sacct(asked.out)), job_id)
+        raise Unknown(trouble("sacct", output))
+    return _wanted(tuple(jobs_of_sacct(output.out)), job_id)
 
 
-def _wanted(found: tuple[SlurmJob, ...], job_id: str) -> SlurmJob | None:
+def _wanted(jobs: tuple[SlurmJob, ...], job_id: str) -> SlurmJob | None:
     """An array's id shows all its tasks: the one with that very id, else the only one or the first."""
     number, _, task = job_id.partition("_")
-    for one in found:
-        if (task and str(one.array_task) == task) or (not task and one.id == int(number)):
-            return one
-    return found[0] if found else None
+    for job in jobs:
+        if (task and str(job.array_task) == task) or (not task and job.id == int(number)):
+            return job
+    return jobs[0] if jobs else None
 
 
 def _joined(live: SlurmJob, kept: SlurmJob) -> SlurmJob:

@@ -8,10 +8,12 @@ most so many bytes. The parent waits at most so long; a child stuck in the kerne
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import stat
 import time
+from collections.abc import Callable
 from errno import ELOOP
 from typing import NoReturn
 
@@ -20,6 +22,8 @@ from hpslurm.core.values import dataclass
 
 LIMIT = 8 << 20  # bytes, half of them from either end of a larger file
 SECONDS = 2.0
+MOST_ENTRIES, MOST_NAMES = 100_000, 1024  # of a folder: looked at, and given
+NAMES = 256 << 10  # bytes of names together
 _HEADER = 64  # bytes of the first message: status, size, length of the head
 
 
@@ -56,24 +60,52 @@ def take(
         return Taken(note=f"{shown}: not an absolute path")
     if os.geteuid() != 0 and os.geteuid() != uid:
         return Taken(note=f"{shown}: only root or the user itself may read it here")
+    try:
+        data, ended = _asked(lambda out: _send(out, path, uid if own else -1, limit), uid, gid, user, limit, seconds)
+    except OSError as error:
+        return Taken(note=f"{shown}: no process to read it with ({error.strerror})")
+    return _taken(shown, data, ended, seconds)
+
+
+def names(
+    folder: str, uid: int, gid: int, *, user: str = "", containing: str = "", seconds: float = SECONDS
+) -> list[str]:
+    """Names of the user's regular files in a folder, as the user sees it; those that hold this number or word.
+
+    At most MOST_NAMES, in their order; empty where the folder cannot be read or does not answer in time.
+    """
+    if not folder.startswith("/") or "\0" in folder or os.geteuid() not in (0, uid):
+        return []
+    try:
+        data, _ = _asked(lambda out: _list(out, folder, uid, containing), uid, gid, user, NAMES, seconds)
+    except OSError:
+        return []
+    found = bytes(data[_HEADER:]).decode("utf-8", "replace") if data.startswith(b"ok") else ""
+    return sorted(name for name in found.split("\0") if name and "/" not in name)[:MOST_NAMES]
+
+
+def _asked(
+    answer: Callable[[int], None], uid: int, gid: int, user: str, limit: int, seconds: float
+) -> tuple[bytearray, bool]:
+    """What a child with the user's rights answers, and whether it was done in time. Raises OSError without a child."""
     deadline = time.monotonic() + seconds
     receive, send = os.pipe()
     try:
         pid = os.fork()
-    except OSError as error:
+    except OSError:
         os.close(receive)
         os.close(send)
-        return Taken(note=f"{shown}: no process to read it with ({error.strerror})")
+        raise
     if pid == 0:
-        _child(send, path, uid, gid, user, limit, own)
+        _child(send, answer, uid, gid, user)
     os.close(send)
     data, ended = _receive(receive, deadline, limit)
     os.close(receive)
     _end(pid)
-    return _taken(shown, data, ended, seconds)
+    return data, ended
 
 
-def _child(send: int, path: str, uid: int, gid: int, user: str, limit: int, own: bool) -> NoReturn:
+def _child(send: int, answer: Callable[[int], None], uid: int, gid: int, user: str) -> NoReturn:
     """Sends one message and leaves; no exception gets out of here, or we would run our caller twice."""
     try:
         os.dup2(send, 3)
@@ -89,7 +121,7 @@ def _child(send: int, path: str, uid: int, gid: int, user: str, limit: int, own:
                 os.setgroups([gid])
             os.setresgid(gid, gid, gid)
             os.setresuid(uid, uid, uid)
-        _send(3, path, uid if own else -1, limit)
+        answer(3)
     except OSError as error:
         _refuse(3, "a link, which is not followed" if error.errno == ELOOP else error.strerror or "cannot be read")
     except BaseException as error:
@@ -110,6 +142,23 @@ def _send(out: int, path: str, uid: int, limit: int) -> None:
     _copy(file, out, 0, head)
     if size > limit:  # the size of a moment ago: a file that grows does not keep us
         _copy(file, out, size - (limit - head), limit - head)
+
+
+def _list(out: int, folder: str, uid: int, containing: str) -> None:
+    word = re.compile(rf"(?<!\d){re.escape(containing)}(?!\d)")
+    found: list[bytes] = []
+    with os.scandir(folder) as entries:
+        for count, entry in enumerate(entries):
+            if count >= MOST_ENTRIES or len(found) >= MOST_NAMES:
+                break
+            if not word.search(entry.name) or not entry.is_file(follow_symlinks=False):
+                continue
+            if entry.stat(follow_symlinks=False).st_uid == uid:
+                found.append(os.fsencode(entry.name))
+    os.write(out, b"ok 0 0".ljust(_HEADER))
+    data = b"\0".join(found)[:NAMES]
+    while data:
+        data = data[os.write(out, data) :]
 
 
 def _copy(file: int, out: int, at: int, count: int) -> None:

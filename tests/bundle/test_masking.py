@@ -7,13 +7,11 @@ import re
 from typing import Any
 
 import pytest
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hpslurm.bundle.masking import MASKED, Masker, rules
-from hpslurm.core import toml
-from hpslurm.show.render import fold_nodes
+from hpslurm.core import nodeset, toml
 from tests.scan.cases import CORPUS, HEALTHY, WRITTEN, diagnose, log_of
 
 ROWS: list[dict[str, Any]] = toml.table("masking")
@@ -293,7 +291,7 @@ def judged(data: bytes, back: dict[str, str]) -> tuple[Any, ...]:
 
 def real(text: str, back: dict[str, str]) -> str:
     if text.startswith("ip-") and "[" in text and back:
-        return fold_nodes(real(one, back) for one in NodeSet(text, resolver=RESOLVER_NOGROUP))
+        return nodeset.fold(real(one, back) for one in nodeset.unfold(text))
     for fake, value in back.items():
         text = text.replace(fake, value).replace(fake.replace(".", "-"), value.replace(".", "-"))
     return text

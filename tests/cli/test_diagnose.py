@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from hpslurm.cluster.gather import NO_RECORD
+from hpslurm.cluster.node_records import NO_RECORD
 from tests.lab import processes
 
 PROGRAM = (sys.executable, "-c", "from hpslurm.cli import main; main()")
@@ -39,6 +39,14 @@ def asked_since(lab, before):
 
 def drain(lab, node, state, reason):
     lab.run("scontrol", "update", f"nodename={node}", f"state={state}", f"reason={reason}", check=True)
+
+
+def look(lab, *options, settings="", **how):
+    """Of a policy and of records that this machine itself may have nothing is read."""
+    policy = lab.path("work", "diagnose.toml")
+    with open(policy, "w") as file:
+        file.write(f"results = '{lab.path('work', 'no-records')}'\n{settings}")
+    return lab.run(*PROGRAM, "diagnose", "--policy", policy, *options, **how)
 
 
 def findings(out):
@@ -67,7 +75,7 @@ def sick(make_lab):
 def test_diagnose_looks_and_touches_nothing(sick):
     assert "REQUEST_UPDATE_NODE" in asked_since(sick, "")  # the log would show it
     before, log = state_of(sick), sick.log("slurmctld")
-    done = sick.run(*PROGRAM, "diagnose", "--json")
+    done = look(sick, "--json")
     assert 0 == done.returncode, done.stderr
     assert before == state_of(sick)
     asked = asked_since(sick, log)
@@ -88,7 +96,7 @@ def test_diagnose_looks_and_touches_nothing(sick):
 
 
 def test_the_report_folds_nodes_and_its_commands_can_be_typed(sick):
-    done = sick.run(*PROGRAM, "diagnose")
+    done = look(sick)
     assert (
         "[FAIL] P1 reason-gpu-count  ip-10-1-0-[4-5]  gres/gpu count reported lower than configured (7 < 8)"
         in done.stdout
@@ -103,20 +111,20 @@ def test_the_report_folds_nodes_and_its_commands_can_be_typed(sick):
     assert exact in [line.strip() for line in lines]
     # Slurm takes the exact command, and hpslurm then sees an action under way
     sick.run(*shlex.split(exact)[1:], check=True)
-    again = sick.run(*PROGRAM, "diagnose", "--json", "--node", "ip-10-1-0-2")
+    again = look(sick, "--json", "--node", "ip-10-1-0-2")
     assert ["action-under-way"] == [line["id"] for line in findings(again.stdout)]
 
 
 def test_reports_brought_by_the_printed_line_are_joined(make_lab):
     lab = make_lab(nodes=2, memlock={"n2": 65536})
-    done = lab.run(*PROGRAM, "diagnose")
+    done = look(lab)
     (line,) = [one.strip() for one in done.stdout.splitlines() if "srun -w" in one]
     assert "srun -w 'n[1-2]' " in line
     check = f'exec {sys.executable} -m hpslurm.cli.check --root "{lab.path("hosts")}/$SLURMD_NODENAME" "$@"\n'
     lab.script("hpslurm-check", "#!/bin/sh\n" + check.replace("-m hpslurm.cli.check", CHECK))
     path = f"{lab.path('work')}:{lab.environment()['PATH']}"
     lab.run("sh", "-c", line, env={"PATH": path})  # exits 3: it found something
-    joined = lab.run(*PROGRAM, "diagnose", "--json", "--reports", lab.path("work", "reports"))
+    joined = look(lab, "--json", "--reports", lab.path("work", "reports"))
     assert ["n2"] == [one["subject"] for one in findings(joined.stdout) if one["id"] == "memlock-default"]
     assert NO_RECORD.id not in joined.stdout
 
@@ -155,6 +163,8 @@ def test_a_node_that_slurm_does_not_know_is_the_users_mistake(sick_machine):
     assert 2 == done.returncode
     assert "Slurm has no node 'n22'. Did you mean 'n2'?" in done.stderr
     assert 2 == diagnose(sick_machine, "--node", "n[1-").returncode
+    many = diagnose(sick_machine, "--node", "n[1-5000000]")
+    assert (2, True) == (many.returncode, "is no list of nodes: 5000000 names, 65536 at most" in many.stderr)
 
 
 def test_node_limits_the_look(sick_machine):
@@ -184,8 +194,8 @@ RECORD = """\
 """
 
 
-def seen(lab, *options):
-    out = lab.run(*PROGRAM, "diagnose", "--json", *options).stdout
+def seen(lab, **options):
+    out = look(lab, "--json", **options).stdout
     return {line["id"]: line for line in map(json.loads, out.splitlines()) if line["type"] == "finding"}
 
 
@@ -204,10 +214,7 @@ def test_slurms_own_troubles_are_found_on_real_slurm(make_lab):
     lab.wait_for_job(held, "PENDING")
     with open(lab.conf, "a") as conf:
         conf.write("NodeName=n9 NodeAddr=127.0.0.1 Port=9\n")
-    policy = lab.path("work", "policy.toml")
-    with open(policy, "w") as file:
-        file.write("completing_max = 0\n")
-    while not (found := seen(lab, "--policy", policy)).get("job-stuck-completing"):
+    while not (found := seen(lab, settings="completing_max = 0\n")).get("job-stuck-completing"):
         pass
     assert "jobs waiting: 1, for nodes that are out: n2" == found["jobs-wait-for-sick-nodes"]["detail"]
     assert f"sudo scontrol release {held}" == found["jobs-held"]["suggestions"][-1]["command"]
@@ -226,7 +233,7 @@ def test_a_controller_that_is_down_is_told_apart_from_munge_that_is_down(make_la
     deadline = time.monotonic() + 10
     while processes.alive(lab.running[daemon]) and time.monotonic() < deadline:
         time.sleep(0.02)
-    done = lab.run(*PROGRAM, "diagnose", seconds=90)
+    done = look(lab, seconds=90)
     assert ({"slurmctld-down", "munge-broken"} & set(done.stdout.split()), 1) == ({rule}, done.returncode), done.stdout
 
 

@@ -12,12 +12,12 @@ from html.parser import HTMLParser
 
 import pytest
 
-from hpslurm.cli import nccl_tests
 from hpslurm.core.policy import Mute, Policy
 from hpslurm.core.values import replace
-from hpslurm.nccl_tests import judge as bandwidth
-from hpslurm.nccl_tests import report, search, steps, view
-from hpslurm.nccl_tests.search import Run
+from hpslurm.nccl_tests import baseline, find_slow, html_page, report, runs, steps, view
+from hpslurm.nccl_tests.judge import verdict as verdict_on
+from hpslurm.nccl_tests.runs import Run
+from hpslurm.nccl_tests.verdict import Facts
 from hpslurm.scan import nccl_tests as reading
 from hpslurm.sources import launch
 from tests.fake import cluster as model
@@ -111,10 +111,10 @@ def test_a_run_that_is_not_credible_is_said_and_is_no_pass(saved):
     ],
 )
 def test_only_a_good_run_is_kept_as_a_measure_whatever_is_muted(tmp_path, text, muted, why):
-    facts = bandwidth.Facts(reading.read_text(text), "p5.48xlarge", 2, 8, 0)
-    verdict = bandwidth.verdict(facts, Policy(mutes=tuple(Mute(rule, "we live with it") for rule in muted)))
+    facts = Facts(reading.read_text(text), "p5.48xlarge", 2, 8, 0)
+    verdict = verdict_on(facts, Policy(mutes=tuple(Mute(rule, "we live with it") for rule in muted)))
     path = tmp_path / "own.jsonl"
-    said = nccl_tests.record_run(facts, verdict, str(path), "1")
+    said = baseline.keep(facts, verdict, str(path), "1")
     assert (why, bool(why)) == (why if why in said else said, said.startswith("not recorded: "))
     assert bool(why) != path.exists()
 
@@ -190,7 +190,7 @@ def test_the_leaf_switches_are_taken_from_slurms_topology(tmp_path, text, blocks
     where = launch.Allocation(
         "7", ("ip-10-1-0-1", "ip-10-1-0-3"), str(tmp_path / "srun"), env={"PATH": "/usr/bin:/bin"}
     )
-    assert blocks == nccl_tests.blocks_of(where)
+    assert blocks == find_slow.blocks_of(where)
 
 
 # pages
@@ -212,12 +212,12 @@ class Page(HTMLParser):
 
 def verdict_of(text):
     output = reading.read_text(text, "run <b>.txt")
-    facts = bandwidth.Facts(output, "p5.48xlarge")
-    return bandwidth.verdict(facts, Policy()), output
+    facts = Facts(output, "p5.48xlarge")
+    return verdict_on(facts, Policy()), output
 
 
 def test_the_page_of_a_run_shows_curve_table_and_findings_and_needs_no_network():
-    page = Page(view.page(*verdict_of(fake.table({**HEALTHY, 2 * GIB: 100.0}))))
+    page = Page(html_page.of_run(*verdict_of(fake.table({**HEALTHY, 2 * GIB: 100.0}))))
     assert [] == page.links
     assert {"svg", "polyline", "circle", "table"} <= set(page.tags)
     assert not {"script", "img", "link", "iframe"} & set(page.tags)
@@ -226,12 +226,12 @@ def test_the_page_of_a_run_shows_curve_table_and_findings_and_needs_no_network()
 
 def test_a_host_name_that_is_markup_stays_text():
     text = fake.table(HEALTHY, hosts=["<script>alert(1)</script>", "b"])
-    assert "script" not in Page(view.page(*verdict_of(text))).tags
+    assert "script" not in Page(html_page.of_run(*verdict_of(text))).tags
     hosts = ("<img/src=x>", '"onload="x', "c", "d")
     cluster = model.Cluster(hosts, {}, (model.Fault("node", hosts[:1], 0.5),), __import__("random").Random(1))
     cluster.blocks = dict.fromkeys(hosts, "")
-    state, verdict = model.search(cluster, replace(search.QUICK, alone=False))
-    page = Page(view.search_page(state, verdict, "", report.findings(verdict, Policy(), "", 8, GIB)))
+    state, verdict = model.search(cluster, replace(runs.QUICK, alone=False))
+    page = Page(html_page.of_search(state, verdict, "", report.findings(verdict, Policy(), "", 8, GIB)))
     assert "img" not in page.tags
 
 
@@ -239,7 +239,7 @@ def test_a_host_name_that_is_markup_stays_text():
 def test_a_browser_draws_the_page_without_scripts_or_errors(tmp_path):
     text = fake.table({**HEALTHY, 2 * GIB: 100.0}, hosts=["</title><script>document.title='owned'</script>", "b"])
     page = tmp_path / "page.html"
-    page.write_text(view.page(*verdict_of(text)))
+    page.write_text(html_page.of_run(*verdict_of(text)))
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
     done = subprocess.run(
         [CHROMIUM, *options, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=120, check=True
@@ -251,8 +251,8 @@ def test_a_browser_draws_the_page_without_scripts_or_errors(tmp_path):
 
 def test_the_page_of_a_search_has_a_cell_for_each_pair_and_a_row_for_each_node():
     cluster = model.cluster(16, "node", 1, 0.6, 3)
-    state, verdict = model.search(cluster, search.QUICK)
-    text = view.search_page(state, verdict, "p5.48xlarge", report.findings(verdict, Policy(), "", 8, GIB))
+    state, verdict = model.search(cluster, runs.QUICK)
+    text = html_page.of_search(state, verdict, "p5.48xlarge", report.findings(verdict, Policy(), "", 8, GIB))
     pairs = {frozenset(one.run.nodes) for one in view.pairs_of(state)}
     assert 2 * len(pairs) == text.count("<title>") - 1  # one of them is the page's own
     assert "busbw-slow-node" in text
@@ -261,14 +261,14 @@ def test_the_page_of_a_search_has_a_cell_for_each_pair_and_a_row_for_each_node()
 
 def test_the_page_of_a_thousand_nodes_stays_small():
     cluster = model.cluster(1024, "node", 1, 0.6, 3)
-    state, verdict = model.search(cluster, search.QUICK)
-    text = view.search_page(state, verdict, "")
+    state, verdict = model.search(cluster, runs.QUICK)
+    text = html_page.of_search(state, verdict, "")
     assert 300_000 > len(text)
     assert "960 nodes that were fast are left out" in " ".join(text.split())
 
 
 def test_a_page_without_rows_is_still_a_page():
-    assert "Verdict: not judged" in view.page(*verdict_of(""))
+    assert "Verdict: not judged" in html_page.of_run(*verdict_of(""))
 
 
 # what is started

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from hpslurm.cluster.gpu_again import AGAIN, faulty, judge
-from hpslurm.cluster.model import Member, Members
+from hpslurm.cluster.gpu_again import AGAIN, collect, faulty, judge
+from hpslurm.cluster.model import Gathered, Member, Members
 from hpslurm.core.finding import P0, P2, REPLACE, Evidence, Finding, Rule
-from hpslurm.core.probe import FAIL, Result
+from hpslurm.core.policy import Policy
+from hpslurm.core.probe import FAIL, Result, Skip
 from hpslurm.core.records import Record
 
 UUID = "GPU-5e0a0000-0000-4000-8000-000000000005"
@@ -26,14 +27,20 @@ def members(newest: Record) -> Members:
 
 
 def found(*kept: Record) -> list[Finding]:
-    return list(judge(members(kept[-1]), lambda node: kept if node == "n1" else pytest.fail(f"asked for {node}")))
+    def records_of(node: str) -> list[Record]:
+        return list(kept) if node == "n1" else pytest.fail(f"asked for {node}")
+
+    try:
+        return list(judge(collect(Gathered(members(kept[-1]), records_of=records_of)), Policy()))
+    except Skip:
+        return []
 
 
 def test_the_same_fault_in_two_boots_is_found_with_the_replacement_last() -> None:
     (finding,) = found(record(1, "boot-a"), record(2, "boot-b"))
     assert (AGAIN, "n1") == (finding.rule, finding.subject)
     assert UUID in finding.detail
-    assert REPLACE == finding.suggestions[-1].step
+    assert REPLACE == finding.suggestions[-1].harm
     assert 2 == len(finding.evidence)
 
 

@@ -35,7 +35,7 @@ def guarded(members, *names, policy=None, advice=ADVICE):
 def commands(results, step):
     """As the report shows them: of the one folded finding, in order."""
     (folded,) = fold(finding for result in results if result.probe == "gpu" for finding in result.findings)
-    return [item.command for item in in_order_of_harm(folded.suggestions) if item.step == step and item.command]
+    return [item.command for item in in_order_of_harm(folded.suggestions) if item.harm == step and item.command]
 
 
 def notes(results):
@@ -108,7 +108,7 @@ def test_jobs_that_would_end_are_listed():
     job = Queued(7, "RUNNING", "alice", 1, "all", 1, None, None, "n1", "None")
     busy = Member("n1", SlurmNode("n1", "MIXED"), jobs=(job,))
     results = guarded(cluster(n1=busy), "n1")
-    (act,) = [one for one in results[0].findings[0].suggestions if one.step == REBOOT]
+    (act,) = [one for one in results[0].findings[0].suggestions if one.harm == REBOOT]
     assert "first; jobs there: 7 of alice (state=fail waits until they end)" == act.why
 
 
@@ -125,3 +125,16 @@ def test_a_finding_of_the_whole_cluster_is_left_as_it_is():
     finding = BAD.found("bad", suggest=[Suggestion(LOOK, "look", "sinfo")])
     (result,) = guard.apply([Result("gpu", "fail", findings=(finding,))], cluster(), Policy())
     assert (finding,) == result.findings
+
+
+def test_from_four_nodes_on_a_share_says_something():
+    assert 1 == len(commands(guarded(cluster(8), "n1", "n2", "n3"), REBOOT))
+    assert [] == commands(guarded(cluster(8), "n1", "n2", "n3", "n4"), REBOOT)
+
+
+def test_ten_jobs_that_would_end_are_named_and_of_more_the_first_ten():
+    for count, more in ((10, ""), (11, " and 1 more")):
+        jobs = tuple(Queued(number, "RUNNING", "a", 1, "all", 1, None, None, "n1", "None") for number in range(count))
+        busy = Member("n1", SlurmNode("n1", "MIXED"), jobs=jobs)
+        (act,) = [one for one in guarded(cluster(n1=busy), "n1")[0].findings[0].suggestions if one.harm == REBOOT]
+        assert f"9 of a{more} (state=fail" in act.why

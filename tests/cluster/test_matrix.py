@@ -132,13 +132,13 @@ def test_a_node_without_an_instance_may_wait_for_one_while_a_group_is_short(minu
 
 
 def judged(*members, cluster=HEALTHY):
-    return [(one.rule.id, one.subject) for one in matrix.judge(Members(members, NOW), cluster, Policy())]
+    return [(one.rule.id, one.subject) for one in matrix.judge(matrix.Facts(Members(members, NOW), cluster), Policy())]
 
 
 def test_only_contradictions_become_findings_with_both_sides_as_evidence():
     assert [] == judged(member(matrix.KILL_TASK, "Running"), member(matrix.UP, "Running"))
     assert [("join-failed-in-use", "ip-10-1-0-1")] == judged(member(matrix.UP, "Failure"))
-    found = next(matrix.judge(Members((member(matrix.UP, "Failure"),), NOW), HEALTHY, Policy()))
+    found = next(matrix.judge(matrix.Facts(Members((member(matrix.UP, "Failure"),), NOW), HEALTHY), Policy()))
     assert ["Slurm: IDLE+CLOUD", "HyperPod: i-0123456789abcdef0 of worker-group-1: Failure, launched 24 hours ago"] == [
         f"{one.source}: {one.text}" for one in found.evidence
     ]
@@ -151,7 +151,7 @@ def test_no_reboot_is_suggested_for_a_node_that_hyperpod_works_on(there):
     for status, left in ((there, []), ("Running", [REBOOT])):
         members = Members((member(matrix.SILENT, status),), NOW)
         (result,) = guard.apply([Result("x", "fail", findings=(finding,))], members, Policy())
-        assert left == [one.step for one in result.findings[0].suggestions if one.step == REBOOT]
+        assert left == [one.harm for one in result.findings[0].suggestions if one.harm == REBOOT]
 
 
 def test_a_reboot_is_suggested_in_both_forms_with_the_real_id_and_region():
@@ -162,14 +162,14 @@ def test_a_reboot_is_suggested_in_both_forms_with_the_real_id_and_region():
     assert [
         "sudo scontrol update nodename=ip-10-1-0-1 state=fail reason='Action:Reboot'",
         f"aws sagemaker batch-reboot-cluster-nodes --cluster-name demo --region us-west-2 --node-ids {ONE.id}",
-    ] == [one.command for one in result.findings[0].suggestions if one.step == REBOOT]
+    ] == [one.command for one in result.findings[0].suggestions if one.harm == REBOOT]
 
 
 def test_a_node_in_use_that_hyperpod_takes_away_may_be_drained():
-    (finding,) = matrix.judge(Members((member(matrix.UP, "ShuttingDown"),), NOW), HEALTHY, Policy())
+    (finding,) = matrix.judge(matrix.Facts(Members((member(matrix.UP, "ShuttingDown"),), NOW), HEALTHY), Policy())
     members = Members((member(matrix.UP, "ShuttingDown"),), NOW)
     (result,) = guard.apply([Result("x", "fail", findings=(finding,))], members, Policy())
-    assert ["look", "drain"] == [one.step for one in result.findings[0].suggestions]
+    assert ["look", "drain"] == [one.harm for one in result.findings[0].suggestions]
 
 
 def test_slurms_findings_get_hyperpods_word_beside_them():

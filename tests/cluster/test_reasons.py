@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpslurm.cluster import reasons
-from hpslurm.core.finding import PRIORITIES, REBOOT, REPLACE, STEPS
+from hpslurm.core.finding import HARMS, PRIORITIES, REBOOT, REPLACE
 from hpslurm.core.suggest import ACTION_REBOOT, ACTION_REPLACE
 
 ROWS = reasons.table()
@@ -29,15 +29,15 @@ def test_a_row_has_what_a_finding_needs(row):
         assert row.rule.priority in PRIORITIES
         assert "-" in row.id
         assert row.advice
-        assert all(item.step in STEPS for item in row.advice)
-        assert [item.step for item in row.advice] == sorted((item.step for item in row.advice), key=STEPS.index)
+        assert all(item.harm in HARMS for item in row.advice)
+        assert [item.harm for item in row.advice] == sorted((item.harm for item in row.advice), key=HARMS.index)
 
 
 def test_evidence_is_saved_before_every_reboot_and_replacement():
-    acting = [row for row in ROWS if any(item.step in (REBOOT, REPLACE) for item in row.advice)]
+    acting = [row for row in ROWS if any(item.harm in (REBOOT, REPLACE) for item in row.advice)]
     assert acting
     for row in acting:
-        steps = [("save" if "save the evidence" in item.why else item.step) for item in row.advice]
+        steps = [("save" if "save the evidence" in item.why else item.harm) for item in row.advice]
         assert steps.index("save") < min(steps.index(step) for step in (REBOOT, REPLACE) if step in steps)
 
 

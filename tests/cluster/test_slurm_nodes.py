@@ -8,7 +8,7 @@ import pytest
 
 from hpslurm.cluster import slurm_nodes as nodes
 from hpslurm.cluster.model import Member, Members
-from hpslurm.core.finding import STEPS, Rule
+from hpslurm.core.finding import HARMS, Rule
 from hpslurm.core.policy import Policy
 from hpslurm.sources.slurm import Queued, SlurmNode, nodes_of_json, nodes_of_text
 
@@ -129,7 +129,7 @@ def test_evidence_names_who_set_the_reason_and_when():
 
 def test_suggestions_come_in_order_of_harm():
     for advice in nodes.ADVICE.values():
-        assert [item.step for item in advice] == sorted((item.step for item in advice), key=STEPS.index)
+        assert [item.harm for item in advice] == sorted((item.harm for item in advice), key=HARMS.index)
 
 
 def test_every_state_rule_has_advice_or_is_an_action():

@@ -94,6 +94,7 @@ def test_a_link_in_the_way_is_not_followed(tmp_path: Path) -> None:
     os.symlink(tmp_path / "target", tmp_path / "jobs/77/n1.told.part")
     with pytest.raises(OSError):
         leave(tmp_path, SICK)
+    assert not (tmp_path / "target").exists()
 
 
 def test_a_job_on_a_sick_node_of_a_real_slurm_is_told_in_its_output(make_lab: Callable[..., Lab]) -> None:
@@ -110,3 +111,20 @@ def test_a_job_on_a_sick_node_of_a_real_slurm_is_told_in_its_output(make_lab: Ca
     assert 0 == done.returncode, done.stderr
     assert 1 == len(said), done.stdout
     assert said[0].startswith("hpslurm: n2 efa-missing: 16 of 32 EFA devices of a p5.48xlarge; see hpslurm report ")
+
+
+def test_the_line_has_three_hundred_characters_at_most(tmp_path: Path) -> None:
+    assert 300 == len(notice.line("n1", [replace(SICK, detail="x" * 400)]))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_the_line_is_for_the_jobs_group(tmp_path: Path) -> None:
+    notice.leave(str(tmp_path), "n1", "77", 4242, [SICK])
+    about = (tmp_path / "n1.told").stat()
+    assert (0, 4242) == (about.st_uid, about.st_gid)
+
+
+def test_a_part_of_an_earlier_start_is_written_anew(tmp_path: Path) -> None:
+    (tmp_path / "n1.told.part").write_text("x" * 1000)
+    notice.leave(str(tmp_path), "n1", "77", -1, [SICK])
+    assert f"{TOLD}\n" == (tmp_path / "n1.told").read_text()

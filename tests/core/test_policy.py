@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import json
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from hpslurm.core import toml
 from hpslurm.core.finding import P0, Finding, Rule
 from hpslurm.core.policy import Mute, Policy, _is_date, load
+from hpslurm.core.values import asdict
 
 RULE = Rule("efa-missing", P0, "EFA devices missing", "debugging-guide.md § 6")
 Write = Callable[..., Path]
@@ -23,6 +26,22 @@ Write = Callable[..., Path]
 def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
     loaded = load(str(tmp_path / "none.toml"))
     assert (Policy().memlock_min, ()) == (loaded.memlock_min, loaded.problems)
+
+
+def test_the_admin_guide_has_every_default() -> None:
+    text = (
+        (Path(__file__).parents[2] / "docs/admin.md")
+        .read_text("utf-8")
+        .partition("## policy.toml")[2]
+        .partition("##")[0]
+    )
+    shown = {}
+    for keys, defaults in re.findall(r"^\| (`[a-z_`, ]+) \| (`[^|]+`) \|", text, re.M):
+        values = re.findall(r"`([^`]+)`", defaults)
+        shown |= dict(zip(re.findall(r"`([a-z_]+)`", keys), map(json.loads, values), strict=True))
+    defaults = json.loads(json.dumps(asdict(Policy())))
+    assert defaults == defaults | shown
+    assert {"mutes", "node", "instance", "hash", "problems"} == set(defaults) - set(shown)
 
 
 def test_a_known_key_of_the_right_type_is_taken(write: Write) -> None:
@@ -143,7 +162,8 @@ def test_every_day_of_the_calendar_is_a_date(day: datetime.date) -> None:
 @given(st.from_regex(r"[0-9]{3,5}-[0-9]{1,3}-[0-9]{1,3}|.{10}", fullmatch=True))
 def test_what_the_calendar_does_not_have_is_none(text: str) -> None:
     try:
-        good = time.strftime("%Y-%m-%d", time.strptime(text, "%Y-%m-%d")) == text and text.isascii()
+        day = time.strptime(text, "%Y-%m-%d")
+        good = f"{day.tm_year:04}-{day.tm_mon:02}-{day.tm_mday:02}" == text
     except ValueError:
         good = False
     assert good == _is_date(text)
@@ -197,3 +217,46 @@ def test_plain_reading_never_takes_what_the_standard_library_refuses(text: str) 
     read = toml.plain(text)
     if read is not None:
         assert toml.loads(text) == read
+
+
+def test_a_file_of_a_mebibyte_is_read_and_a_larger_one_is_not(write: Write) -> None:
+    text = "memlock_min = 1\n"
+    for more, words in ((0, []), (1, ["1048577 bytes, more than 1048576"])):
+        loaded = load(str(write("p.toml", text + "#" * ((1 << 20) - len(text) + more))))
+        assert words == [one.partition("used: ")[2] for one in loaded.problems]
+        assert (Policy().memlock_min if more else 1) == loaded.memlock_min
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_file_of_root_is_believed_whoever_reads_it() -> None:
+    os.seteuid(65534)
+    try:
+        assert not any("owned by" in one for one in load("/etc/passwd").problems)
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize(
+    "day", ["2028-02-29", "2000-02-29", "2026-02-28", *(f"2026-{month:02}-30" for month in (1, *range(3, 13)))]
+)
+def test_the_last_days_of_a_month_are_dates(day: str) -> None:
+    assert _is_date(day)
+
+
+@pytest.mark.parametrize(
+    "day",
+    ["2027-02-29", "2100-02-29", "2028-02-30", "2026-00-01", "2026-13-01", "2026-01-00", "0000-01-01", "2026-1-01"]
+    + [f"2026-{month:02}-31" for month in (4, 6, 9, 11)]
+    + [f"2026-{month:02}-32" for month in (1, 3, 5, 7, 8, 10, 12)],
+)
+def test_the_day_after_the_last_is_none(day: str) -> None:
+    assert not _is_date(day)
+
+
+def test_the_last_day_of_a_long_month_is_a_date() -> None:
+    assert all(_is_date(f"2026-{month:02}-31") for month in (1, 3, 5, 7, 8, 10, 12))
+
+
+def test_zero_is_a_number(write: Write) -> None:
+    loaded = load(str(write("p.toml", "gate_per_hour = 0\nguard_share = 0\n")))
+    assert (0, 0.0, ()) == (loaded.gate_per_hour, loaded.guard_share, loaded.problems)

@@ -81,10 +81,89 @@ def test_a_job_id_that_is_no_number_is_refused(tmp_path: Path, job: str) -> None
         records.Writer(str(tmp_path), "n1", "prolog", job)
 
 
-def test_a_results_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
-    os.chmod(tmp_path, 0o777)
-    with pytest.raises(PermissionError):
+@pytest.mark.parametrize("mode", [0o777, 0o720, 0o702])
+def test_a_results_folder_that_others_may_write_is_refused(tmp_path: Path, mode: int) -> None:
+    os.chmod(tmp_path, mode)
+    with pytest.raises(PermissionError, match="group or others may write it"):
         records.Writer(str(tmp_path), "n1", "prolog", "1")
+
+
+@pytest.mark.parametrize(("mode", "troubles"), [(0o644, 0), (0o620, 1), (0o602, 1)])
+def test_a_record_that_others_may_write_is_refused(tmp_path: Path, mode: int, troubles: int) -> None:
+    writer = write(tmp_path)
+    writer.close()
+    os.chmod(writer.path, mode)
+    found, said = records.job_records(str(tmp_path), "77")
+    assert (1 - troubles, troubles) == (len(found), sum("refused" in str(one) for one in said))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_what_belongs_to_root_is_believed_whoever_reads_it() -> None:
+    os.seteuid(65534)
+    try:
+        records.refuse_foreign("/etc")
+        assert "root:" in records.read_text("/etc/passwd")
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_jobs_folder_and_record_belong_to_its_group_in_the_shared_folder_too(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    writer = records.Writer(str(tmp_path / "local"), "n1", "prolog", "77", 4242)
+    writer.close()
+    assert "" == records.copy_to_shared(writer.path, str(tmp_path / "local"), str(tmp_path / "shared"), 5)
+    for place in ("local", "shared"):
+        for name in ("jobs/77", "jobs/77/n1.prolog.jsonl", "nodes/n1.prolog.jsonl"):
+            about = (tmp_path / place / name).stat()
+            assert (place, name, 0, 4242) == (place, name, about.st_uid, about.st_gid)
+        assert 0 == (tmp_path / place / "jobs").stat().st_gid
+
+
+def test_folders_and_records_have_their_modes_whatever_the_umask(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    before = os.umask(0)
+    try:
+        writer = write(tmp_path / "local")
+        writer.close()
+        assert "" == records.copy_to_shared(writer.path, str(tmp_path / "local"), str(tmp_path / "shared"), 5)
+    finally:
+        os.umask(before)
+    wanted = {"nodes": 0o755, "jobs": 0o755, "jobs/77": 0o750}
+    wanted |= {f"{folder}/n1.prolog.jsonl": 0o640 for folder in ("nodes", "jobs/77")}
+    assert wanted == {name: (tmp_path / "shared" / name).stat().st_mode & 0o777 for name in wanted}
+    wanted |= {".": 0o755, "locks": 0o700, "locks/shared.lock": 0o600}
+    assert wanted == {name: (tmp_path / "local" / name).stat().st_mode & 0o777 for name in wanted}
+
+
+def test_a_part_of_an_earlier_start_is_written_anew(tmp_path: Path) -> None:
+    writer = write(tmp_path)
+    Path(writer.part).write_text("x" * 100_000)
+    write(tmp_path).close()
+    assert records.job_records(str(tmp_path), "77")[0][0].complete
+
+
+def test_a_link_in_the_place_of_a_part_a_lock_or_a_copy_is_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    for folder, name in (("results/nodes", "n1.prolog.jsonl.part"), ("locks", "copy.lock"), ("shared", "x.part")):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / name).symlink_to(victim)
+    with pytest.raises(OSError):
+        records.Writer(str(tmp_path / "results"), "n1", "prolog")
+    assert "no lock in" in str(records.in_child(lambda: 0, 1, str(tmp_path / "locks"), "copy"))
+    (tmp_path / "shared/y.part").write_text("another's")
+    for name in ("x", "y"):
+        with pytest.raises(FileExistsError):
+            records._copy(str(victim), str(tmp_path / f"shared/{name}.part"))
+    assert ("mine", "another's") == (victim.read_text(), (tmp_path / "shared/y.part").read_text())
+
+
+def test_of_a_record_sixteen_mebibytes_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    path.touch(0o600)
+    os.truncate(path, (16 << 20) + 1)
+    assert 16 << 20 == len(records.read_text(str(path)))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
@@ -94,8 +173,8 @@ def test_a_record_of_another_user_is_refused_and_named(tmp_path: Path) -> None:
     os.chown(writer.path, 4242, 4242)
     found, (trouble,) = records.job_records(str(tmp_path), "77")
     assert [] == found
-    assert "n1.prolog.jsonl" in trouble
-    assert "refused" in trouble
+    assert "n1.prolog.jsonl" in str(trouble)
+    assert "refused" in str(trouble)
 
 
 def test_a_link_in_the_place_of_a_record_is_refused(tmp_path: Path) -> None:
@@ -103,9 +182,10 @@ def test_a_link_in_the_place_of_a_record_is_refused(tmp_path: Path) -> None:
     writer.close()
     os.rename(writer.path, tmp_path / "elsewhere")
     os.symlink(tmp_path / "elsewhere", writer.path)
-    found, (trouble,) = records.job_records(str(tmp_path), "77")
+    os.mkfifo(Path(writer.folder) / "n2.prolog.jsonl", 0o600)  # and nobody waits for a pipe
+    found, troubles = records.job_records(str(tmp_path), "77")
     assert [] == found
-    assert "n1.prolog.jsonl" in trouble
+    assert ["n1.prolog.jsonl", "n2.prolog.jsonl"] == [f"{one.node}.{one.hook}.jsonl" for one in troubles]
 
 
 def test_control_characters_of_a_record_do_not_reach_the_terminal() -> None:
@@ -157,6 +237,31 @@ def test_a_child_that_hangs_costs_its_time_limit_only(tmp_path: Path) -> None:
     assert "no answer within 0.2 s" == records.in_child(hang, 0.2, str(tmp_path), "copy")
 
 
+def test_a_child_tells_by_its_exit_code_how_it_went(tmp_path: Path) -> None:
+    assert 7 == records.in_child(lambda: 7, 5, str(tmp_path), "copy")
+    assert 0 == records.in_child(lambda: os.write(1, b"to nobody") - 9, 5, str(tmp_path), "copy")
+
+
+def test_a_child_that_breaks_is_no_success_and_says_why(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert 99 == records.in_child(lambda: int("seven"), 5, str(tmp_path), "copy")
+    assert "hpslurm: copy: invalid literal" in capfd.readouterr().err
+
+
+def test_a_child_keeps_nothing_open_that_the_hook_was_given(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.set_inheritable(writer, True)
+
+    def open_files() -> int:
+        return sum(int(name) > 2 for name in os.listdir("/proc/self/fd"))
+
+    try:
+        # the lock itself, and the folder that is being listed
+        assert 2 == records.in_child(open_files, 5, str(tmp_path), "copy")
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
 def test_a_child_that_hangs_is_not_joined_by_a_second(tmp_path: Path) -> None:
     pid = os.fork()
     if pid == 0:
@@ -194,3 +299,30 @@ def test_pieces_of_several_nodes_are_joined_however_they_mix() -> None:
 def test_a_run_line_with_values_of_another_kind_is_read_without_them(values: dict[str, object]) -> None:
     line = {"type": "run", "node": "n1", "boot": "\x1b[31mb", **values}
     assert {"type": "run", "node": "n1", "boot": "[31mb"} == records.parse(json.dumps(line), "n1", "prolog").run
+
+
+def test_times_of_a_calendar_are_taken_to_its_ends() -> None:
+    for when, kept in ((0, True), (0.5, True), (99_999_999_999, True), (100_000_000_000, False)):
+        assert kept == ("time" in records.parse(json.dumps({"type": "run", "time": when}), "n1", "prolog").run)
+
+
+def test_a_line_of_eight_hundred_characters_goes_in_one_piece() -> None:
+    assert ["n1 . " + "x" * 800] == list(records.pieces("n1", "x" * 800))
+    assert ["n1 + " + "x" * 800, "n1 . x"] == list(records.pieces("n1", "x" * 801))
+
+
+def test_lines_are_of_the_first_schema_and_keep_letters_that_are_not_ascii() -> None:
+    assert '{"schema":1,"type":"end","note":"é"}' == records.encode({**records._line("end"), "note": "é"})
+
+
+def test_a_record_is_whole_unless_somebody_says_otherwise() -> None:
+    assert records.Record("n1", "prolog", {}, ()).complete
+
+
+def test_a_record_that_was_emptied_while_it_was_written_has_no_hole(tmp_path: Path) -> None:
+    writer = records.Writer(str(tmp_path), "n1", "prolog")
+    writer.write({"type": "run", "node": "n1"})
+    os.truncate(writer.part, 0)
+    writer.write({"type": "end"})
+    writer.close()
+    assert '{"type":"end"}\n' == Path(writer.path).read_text()

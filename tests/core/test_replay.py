@@ -180,11 +180,12 @@ def test_a_node_that_was_drained_then_is_spared_now() -> None:
 
 def test_the_cap_spares_the_nodes_beyond_it_within_the_hour() -> None:
     seen = [record(f"n{number}", efa(31, OLD), time=1000.0 + number) for number in range(1, 5)]
-    seen.append(record("n9", efa(31, OLD), time=1000.0 + 2 * 3600))
+    seen.append(record("n8", efa(31, OLD), time=1001.0 + 3599))
+    seen.append(record("n9", efa(31, OLD), time=1001.0 + 3600))
     policy = Policy(gate=("efa-missing",), results_shared="/fsx/x", gate_per_hour=2)
     changes = replay.replay(seen, policy).changes
     assert ["n1", "n2", "n9"] == [one.node for one in changes if one.what == "gated"]
-    assert ["n3", "n4"] == [one.node for one in changes if one.what == "spared"]
+    assert ["n3", "n4", "n8"] == [one.node for one in changes if one.what == "spared"]
 
 
 def test_facts_of_another_version_are_counted_and_their_findings_stay() -> None:

@@ -47,3 +47,9 @@ whole_file.write({str(path)!r}, b"x" * 200)
     done = subprocess.run([sys.executable, "-c", limited], capture_output=True, text=True)
     assert "OSError" in done.stderr
     assert ("old", ["page.html"]) == (path.read_text(), os.listdir(tmp_path))
+
+
+def test_others_may_read_the_file_unless_another_mode_was_asked_for(tmp_path):
+    path = tmp_path / "page.html"
+    whole_file.write(str(path), b"page")
+    assert 0o644 == path.stat().st_mode & 0o777

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 
 from hpslurm.core.values import dataclass
-from hpslurm.nccl_tests import search as localise
-from hpslurm.nccl_tests.search import Options, Result, Run, State, Verdict
+from hpslurm.nccl_tests.accused import Verdict, verdict
+from hpslurm.nccl_tests.runs import Options, Result, Run, State, observe
+from hpslurm.nccl_tests.search import next_round
 
 NODE, PATH, RAIL = "node", "path", "rail"
 SIGMA = 0.05  # one-sided noise: every run is slower by the absolute value of a normal with this deviation
@@ -73,10 +74,10 @@ def cluster(size: int, kind: str, faults: int, share: float, seed: int, often: f
 def search(model: Cluster, options: Options) -> tuple[State, Verdict]:
     """The whole search, as the runner does it."""
     state = State(model.nodes, options, model.blocks)
-    while runs := localise.next_round(state):
-        state = localise.observe(state, [model.measure(run) for run in runs])
+    while runs := next_round(state):
+        state = observe(state, [model.measure(run) for run in runs])
         assert len(state.rounds) < MOST_ROUNDS, "the planner does not end"
-    return state, localise.verdict(state)
+    return state, verdict(state)
 
 
 def named(verdict: Verdict) -> set[tuple[str, tuple[str, ...], int | None]]:

@@ -84,3 +84,43 @@ def test_output_that_is_named_by_hand_is_read_when_slurm_does_not_know_it(tmp_pa
     known = job(tmp_path, source="sacct")
     assert "--output" in find(known, (), [], []).notes[0]
     assert "collective_timeout_unknown" == find(known, [str(tmp_path / "moved.log")], [], []).diagnosis.cause
+
+
+OOM = b"[rank%d]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 1 has a total capacity\n"
+
+
+def test_files_of_tasks_beside_the_output_are_read_and_name_the_rank(tmp_path: Path):
+    (tmp_path / "slurm-7.out").write_bytes(b"srun: error: n1: tasks 0-3: Exited with exit code 1\n")
+    for task in range(4):
+        (tmp_path / f"train-7.{task}.out").write_bytes(OOM % task if task == 2 else b"step 1 loss 2.0\n")
+    (tmp_path / "train-71.0.out").write_bytes(OOM % 5)  # another job's
+    (tmp_path / "train-7.link.out").symlink_to(tmp_path / "train-71.0.out")
+    found = find(job(tmp_path), (), [], [])
+    assert ("gpu_oom", 2) == (found.diagnosis.cause, found.diagnosis.culprit.rank)
+    assert {"train-7.2.out"} == {os.path.basename(event.file) for event in found.events if event.cause == "gpu_oom"}
+
+
+def test_the_jobs_number_in_the_name_of_its_output_is_no_rank(tmp_path: Path):
+    (tmp_path / "slurm-4711.out").write_bytes(
+        b"slurmstepd: error: Detected 1 oom_kill event in StepId=4711.0. Some of the step tasks have been OOM Killed.\n"
+    )
+    diagnosis = find(job(tmp_path, id=4711, nodes="n3"), (), [], []).diagnosis
+    assert "host_oom" == diagnosis.cause
+    assert diagnosis.culprit is None or diagnosis.culprit.rank is None
+
+
+def test_commands_name_the_job_and_its_nodes_and_no_program_that_may_not_be_there(tmp_path: Path):
+    (tmp_path / "slurm-7.out").write_bytes(WATCHDOG)
+    diagnosis = find(job(tmp_path, nodes="ip-10-1-0-[3-4]"), (), [], []).diagnosis
+    commands = [advised.command for advised in diagnosis.suggestions]
+    assert "hpslurm report 7" in commands
+    assert [] == [command for command in commands if "JOBID" in command or "NODE" in command.split()]
+    killed = find(job(tmp_path, state="TIMEOUT", stdout="/nowhere"), (), [], []).diagnosis
+    assert [] == [words for words in killed.missing if "sacct" in words]
+
+
+def test_a_failed_job_is_not_healthy_because_its_output_is_silent(tmp_path: Path):
+    (tmp_path / "slurm-7.out").write_bytes(b"step 1 loss 2.0\nstep 2 loss 1.9\n")
+    failed = find(job(tmp_path, exit_code=1), (), [], []).diagnosis
+    assert ("undetermined", True) == (failed.cause, "exit code 1:0" in failed.why)
+    assert "healthy" == find(job(tmp_path, state="COMPLETED", exit_code=0), (), [], []).diagnosis.cause

@@ -20,7 +20,8 @@ def sick_lab(make_lab: Callable[..., Lab]) -> Lab:
     lab = make_lab(nodes=3, hooks=("prolog", "epilog"), conf=CONF, machines={"n2": {"efa": 16}}, memlock={"n3": 65536})
     shared = Path(lab.path("shared"))
     shared.mkdir(exist_ok=True)
-    Path(lab.path("policy.toml")).write_text(f"results_shared = '{shared}'\n")
+    text = f"results = '{lab.path('results')}'\nresults_shared = '{shared}'\n"
+    Path(lab.path("policy.toml")).write_text(text)
     return lab
 
 
@@ -173,7 +174,7 @@ def test_the_gate_cancels_srun_and_says_so_to_the_user(sick_lab: Lab) -> None:
 
 def test_all_nodes_are_one_answer_with_the_healthy_in_one_line(make_lab: Callable[..., Lab]) -> None:
     lab = make_lab(nodes=4, machines={"n2": {"efa": 16}})
-    command = f"hpslurm check --all-nodes --root '{lab.folder}/hosts/{{node}}'"
+    command = f"hpslurm check --all-nodes --policy '{lab.path('policy.toml')}' --root '{lab.folder}/hosts/{{node}}'"
     done = lab.run("salloc", "-N4", "--quiet", "bash", "-c", command)
     lines = done.stdout.splitlines()
     assert 3 == done.returncode, done.stderr
@@ -182,7 +183,7 @@ def test_all_nodes_are_one_answer_with_the_healthy_in_one_line(make_lab: Callabl
 
 
 def test_all_nodes_outside_an_allocation_says_what_to_do(lab: Lab) -> None:
-    done = lab.run("hpslurm", "check", "--all-nodes")
+    done = lab.run("hpslurm", "check", "--all-nodes", "--policy", lab.path("policy.toml"))
     assert 1 == done.returncode
     assert "salloc" in done.stderr
 
@@ -193,8 +194,7 @@ def test_all_nodes_name_the_odd_one_out_in_versions(make_lab: Callable[..., Lab]
     text = release.read_text()
     release.unlink()
     release.write_text(text.replace("5.", "6.", 1) if text.startswith("5.") else f"5.4.0-{text}")
-    done = lab.run(
-        "salloc", "-N3", "--quiet", "hpslurm", "check", "--all-nodes", "--root", f"{lab.folder}/hosts/{{node}}"
-    )
+    places = ("--policy", lab.path("policy.toml"), "--root", f"{lab.folder}/hosts/{{node}}")
+    done = lab.run("salloc", "-N3", "--quiet", "hpslurm", "check", "--all-nodes", *places)
     assert "versions-differ  n3" in done.stdout, done.stdout + done.stderr
     assert text.strip() in done.stdout

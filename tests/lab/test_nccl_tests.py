@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hpslurm.nccl_tests import report
-from hpslurm.nccl_tests.search import QUICK, State
+from hpslurm.nccl_tests import search_file
+from hpslurm.nccl_tests.runs import QUICK, State
 from tests.lab.fixtures import why_not
 from tests.lab.lab import Lab, new_folder
 from tests.lab.nccl_cluster import RUN, Cluster
@@ -137,7 +137,7 @@ def test_a_search_goes_on_from_its_file(tests: Cluster) -> None:
 
 def test_a_node_that_is_gone_when_the_search_goes_on_is_named_and_the_others_are_tested(tests: Cluster) -> None:
     state = State(tuple(f"n{i}" for i in range(1, 5)), QUICK)
-    path = tests.lab.script("gone.jsonl", json.dumps(report.head_line(state, "all_reduce_perf")) + "\n")
+    path = tests.lab.script("gone.jsonl", json.dumps(search_file.head_line(state, "all_reduce_perf")) + "\n")
     code, out, err = tests.run("--resume", path, nodes=3, seconds=120)
     assert 3 == code, err
     assert "busbw-bad-node  n4  failed" in out

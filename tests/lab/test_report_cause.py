@@ -109,3 +109,22 @@ def test_the_jobs_own_user_may_ask(lab: Lab) -> None:
         pytest.skip("this Python lies in a folder that other users may not enter")
     assert 0 == done.returncode, done.stderr
     assert "gpu_oom" in done.stdout
+
+
+def test_files_of_the_tasks_are_found_and_the_failing_one_is_named(lab: Lab) -> None:
+    lines = f"if [ $SLURM_PROCID = 1 ]; then echo '{OOM}'; exit 1; fi\necho step 1 loss 2.0\n"
+    task = lab.script("task.sh", f"#!/bin/sh\n{lines}")
+    job = run_job(lab, f"srun -n2 -N2 -o task-%j-%t.out {task}\nexit 1")
+    text = report(lab, job)
+    assert "gpu_oom" in text
+    assert "rank 1" in text
+    assert f"task-{job}-1.out" in text
+
+
+def test_a_report_from_inside_the_batch_script_reads_what_there_is(lab: Lab) -> None:
+    policy = lab.path("policy.toml")
+    job = run_job(lab, f"echo '{OOM}'\nhpslurm report $SLURM_JOB_ID --policy {policy} > inside.txt 2>&1\nexit 1")
+    inside = Path(lab.path("work/inside.txt")).read_text()
+    assert "gpu_oom" in inside, job
+    assert "what follows is what there is so far" in inside
+    assert "Cause found: gpu_oom" in inside

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hpslurm.core.finding import Rule
 from hpslurm.core.policy import Mute, Policy
 from hpslurm.core.values import replace
-from hpslurm.nccl_tests import baseline, judge
-from hpslurm.nccl_tests.judge import Facts, Own
+from hpslurm.nccl_tests import baseline, expected, judge, rules
+from hpslurm.nccl_tests.verdict import Facts, Own
 from hpslurm.scan import nccl_tests as reading
 from tests.fake import nccl_tests as fake
 
@@ -208,12 +208,12 @@ def test_a_muted_finding_is_marked_and_does_not_count():
     ],
 )
 def test_the_ceiling_follows_from_links_and_nics(instance, nodes, gpus, gbs):
-    assert gbs == pytest.approx(judge.ceiling(instance, nodes, gpus), rel=0.001)
+    assert gbs == pytest.approx(expected.ceiling(instance, nodes, gpus), rel=0.001)
 
 
 @pytest.mark.parametrize(("instance", "nodes", "gpus"), [("g5.xlarge", 2, 1), ("g5.12xlarge", 1, 4), ("x1.big", 2, 8)])
 def test_where_no_ceiling_can_be_computed_there_is_none(instance, nodes, gpus):
-    assert None is judge.ceiling(instance, nodes, gpus)
+    assert None is expected.ceiling(instance, nodes, gpus)
 
 
 def test_more_than_the_hardware_can_do_is_a_measuring_error():
@@ -645,11 +645,11 @@ def test_a_known_share_names_what_is_likely(rate, hosts, words):
 
 
 def test_every_row_of_the_table_is_below_its_ceiling_and_has_a_source():
-    rows = judge.tables()["row"]
+    rows = expected.tables()["row"]
     assert rows
     for row in rows:
-        gpus = judge.limits_of(row["type"])["gpus"]
-        assert max(row["busbw"].values()) <= judge.ceiling(row["type"], row["nodes"], gpus)
+        gpus = expected.limits_of(row["type"])["gpus"]
+        assert max(row["busbw"].values()) <= expected.ceiling(row["type"], row["nodes"], gpus)
         assert row["source"]
 
 
@@ -657,13 +657,13 @@ def test_both_tables_of_instance_types_agree():
     from hpslurm.node import instance
 
     assert {name: one.gpus for name, one in instance.table().items()} == {
-        row["type"]: row["gpus"] for row in judge.tables()["limits"]
+        row["type"]: row["gpus"] for row in expected.tables()["limits"]
     }
 
 
 def test_each_rule_is_in_one_test_above():
     text = Path(__file__).read_text()
-    declared = {one.id for one in vars(judge).values() if isinstance(one, Rule)}
+    declared = {one.id for one in vars(rules).values() if isinstance(one, Rule)}
     assert set() == {name for name in declared if f'"{name}"' not in text}
 
 

@@ -13,9 +13,8 @@ import pytest
 from hpslurm.core.finding import Rule
 from hpslurm.core.policy import Policy
 from hpslurm.core.values import replace
-from hpslurm.nccl_tests import report as localise_report
-from hpslurm.nccl_tests import search
-from hpslurm.nccl_tests.search import (
+from hpslurm.nccl_tests import accused, report, search, search_file
+from hpslurm.nccl_tests.runs import (
     FAILED,
     FULL,
     GROUP,
@@ -29,6 +28,7 @@ from hpslurm.nccl_tests.search import (
     Result,
     Run,
     State,
+    observe,
 )
 from tests.fake import cluster as model
 from tests.fake.cluster import NODE, PATH, RAIL, Cluster, Fault
@@ -45,8 +45,8 @@ def quiet(names, *faults, blocks=None, sigma=0.01):
 def searched(cluster, options=QUICK, blocks=False):
     state = State(cluster.nodes, options, cluster.blocks if blocks else {})
     while runs := search.next_round(state):
-        state = search.observe(state, [cluster.measure(run) for run in runs])
-    return state, search.verdict(state)
+        state = observe(state, [cluster.measure(run) for run in runs])
+    return state, accused.verdict(state)
 
 
 def who(verdict):
@@ -83,8 +83,8 @@ def test_a_cluster_without_noise_needs_one_round_of_pairs_and_one_run_of_all():
 
 def test_the_same_seed_plans_the_same_in_another_process():
     script = (
-        "from hpslurm.nccl_tests import search as l; from tests.fake import cluster as c;"
-        "m = c.cluster(16, 'node', 2, 0.75, 3); s, v = c.search(m, l.FULL);"
+        "from hpslurm.nccl_tests.runs import FULL; from tests.fake import cluster as c;"
+        "m = c.cluster(16, 'node', 2, 0.75, 3); s, v = c.search(m, FULL);"
         "print([[(r.run.kind, r.run.nodes) for r in x] for x in s.rounds])"
     )
     seen = {
@@ -109,7 +109,7 @@ def test_no_search_takes_more_rounds_than_its_bound(options, count):
         dice = random.Random(seed)
         state = State(nodes(count), replace(options, seed=seed))
         while runs := search.next_round(state):  # a cluster gone mad: every run another rate
-            state = search.observe(state, [Result(run, dice.choice([100.0, 300.0, 400.0, 470.0])) for run in runs])
+            state = observe(state, [Result(run, dice.choice([100.0, 300.0, 400.0, 470.0])) for run in runs])
             assert len(state.rounds) <= bound.rounds
 
 
@@ -132,11 +132,11 @@ def test_a_node_is_good_when_its_best_run_is():
     state, verdict = searched(quiet(nodes(16)))
     pair = state.rounds[0][0]
     spoiled = (replace(pair, rate=pair.rate * 0.8), *state.rounds[0][1:])
-    again = search.observe(State(nodes(16)), spoiled)
+    again = observe(State(nodes(16)), spoiled)
     runs = search.next_round(again)
     assert set(pair.run.nodes) == {run.nodes[0] for run in runs}
     assert {RETEST} == {run.kind for run in runs}
-    assert () == search.verdict(search.observe(again, [Result(run, pair.rate) for run in runs])).named
+    assert () == accused.verdict(observe(again, [Result(run, pair.rate) for run in runs])).named
     assert () == verdict.named
 
 
@@ -149,8 +149,8 @@ def test_what_hangs_fails_or_is_wrong_is_kept_apart_from_slow(status):
 
     state = State(nodes(8))
     while runs := search.next_round(state):
-        state = search.observe(state, [measure(run) for run in runs])
-    (named,) = search.verdict(state).named
+        state = observe(state, [measure(run) for run in runs])
+    (named,) = accused.verdict(state).named
     assert (("n3",), status) == (named.nodes, named.how)
 
 
@@ -175,8 +175,8 @@ def test_one_slow_pair_of_good_nodes_is_a_path():
     while runs := search.next_round(state):
         results = [cluster.measure(run) for run in runs]
         results = [replace(one, rate=one.rate * 0.6) if set(one.run.nodes) == bad else one for one in results]
-        state = search.observe(state, results)
-    assert [("path", tuple(sorted(bad)), None)] == who(search.verdict(state))
+        state = observe(state, results)
+    assert [("path", tuple(sorted(bad)), None)] == who(accused.verdict(state))
 
 
 def test_a_fault_that_shows_only_with_many_nodes_is_found_by_halving():
@@ -230,10 +230,10 @@ def test_healthy_nodes_are_left_alone():
 # findings
 
 
-def report(cluster, options=QUICK, instance="", **how):
+def reported(cluster, options=QUICK, instance="", **how):
     _, verdict = searched(cluster, options, **how)
-    found = localise_report.findings(verdict, Policy(), instance, 8, 4 << 30)
-    return verdict, found, localise_report.exit_code(verdict, found, Policy())
+    found = report.findings(verdict, Policy(), instance, 8, 4 << 30)
+    return verdict, found, report.exit_code(verdict, found, Policy())
 
 
 def ids(found):
@@ -241,7 +241,7 @@ def ids(found):
 
 
 def test_a_slow_node_is_a_finding_on_that_node_with_numbers():
-    _, found, code = report(quiet(nodes(8), Fault(NODE, ("n3",), 0.6)))
+    _, found, code = reported(quiet(nodes(8), Fault(NODE, ("n3",), 0.6)))
     assert ((["busbw-slow-node"]), "n3", 3) == (ids(found), found[0].subject, code)
     assert "of 4" in found[0].detail  # of 4xx GB/s
     assert "inside" not in found[0].detail
@@ -249,20 +249,20 @@ def test_a_slow_node_is_a_finding_on_that_node_with_numbers():
 
 
 def test_a_node_between_warn_and_fail_is_named_and_exit_0():
-    _, found, code = report(quiet(nodes(8), Fault(NODE, ("n3",), 0.85), sigma=0.002))
+    _, found, code = reported(quiet(nodes(8), Fault(NODE, ("n3",), 0.85), sigma=0.002))
     assert (["busbw-slow-node"], 0) == (ids(found), code)
 
 
 def test_a_slow_rail_a_path_and_a_group_are_findings_of_their_own():
     rail = quiet(nodes(8), Fault(RAIL, ("n3",), 0.6, 5))
-    _, found, _ = report(rail, replace(QUICK, rails=8))
+    _, found, _ = reported(rail, replace(QUICK, rails=8))
     assert (["busbw-slow-rail"], "GPU 5") == (ids(found), found[0].detail[:5])
     names = nodes(32)
     blocks = {node: f"leaf{i // 8}" for i, node in enumerate(names)}
-    _, found, _ = report(quiet(names, Fault(PATH, ("leaf1", "leaf3"), 0.6), blocks=blocks), blocks=True)
+    _, found, _ = reported(quiet(names, Fault(PATH, ("leaf1", "leaf3"), 0.6), blocks=blocks), blocks=True)
     assert ["busbw-slow-path"] == ids(found)
     two = quiet(nodes(32), Fault(NODE, ("n1",), 0.6, least=8), Fault(NODE, ("n2",), 0.6, least=8))
-    _, found, _ = report(two)
+    _, found, _ = reported(two)
     assert ids(found) in (["busbw-slow-group"], ["busbw-slow-node"])
 
 
@@ -270,10 +270,10 @@ def of_all(count, measure, options=QUICK, instance=""):
     """Findings and exit code of a search in which ``measure`` says what each run came to."""
     state = State(nodes(count), options)
     while runs := search.next_round(state):
-        state = search.observe(state, [measure(run) for run in runs])
-    verdict = search.verdict(state)
-    found = localise_report.findings(verdict, Policy(), instance, 8, 4 << 30)
-    return ids(found), localise_report.exit_code(verdict, found, Policy())
+        state = observe(state, [measure(run) for run in runs])
+    verdict = accused.verdict(state)
+    found = report.findings(verdict, Policy(), instance, 8, 4 << 30)
+    return ids(found), report.exit_code(verdict, found, Policy())
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,7 @@ def test_no_node_is_in_two_runs_of_a_round(options, count):
             busy = [node for run in runs for node in run.nodes]
             assert len(set(busy)) == len(busy)
             slow = [tuple(sorted(run.nodes)) in bad or dice.random() < 0.12 for run in runs]
-            state = search.observe(
+            state = observe(
                 state, [Result(run, 280.0 if is_slow else 470.0) for run, is_slow in zip(runs, slow, strict=True)]
             )
 
@@ -347,7 +347,7 @@ def test_no_search_takes_more_waves_than_its_bound_however_few_go_at_once(most):
 
     state = State(nodes(16), options)
     while runs := search.next_round(state):
-        state = search.observe(state, [measure(run) for run in runs])
+        state = observe(state, [measure(run) for run in runs])
     assert sum(-(-len(results) // most) for results in state.rounds) <= search.bound(16, options, most, 60).waves
 
 
@@ -355,40 +355,40 @@ def test_a_node_that_hangs_is_p0():
     state = State(nodes(4))
     while runs := search.next_round(state):
         results = [Result(run, None, HUNG) if "n3" in run.nodes else Result(run, 478.0) for run in runs]
-        state = search.observe(state, results)
-    verdict = search.verdict(state)
-    found = localise_report.findings(verdict, Policy(), "", 8, 4 << 30)
-    assert (["busbw-bad-node"], 3) == (ids(found), localise_report.exit_code(verdict, found, Policy()))
+        state = observe(state, results)
+    verdict = accused.verdict(state)
+    found = report.findings(verdict, Policy(), "", 8, 4 << 30)
+    assert (["busbw-bad-node"], 3) == (ids(found), report.exit_code(verdict, found, Policy()))
 
 
 def test_what_is_not_decided_or_was_slow_once_is_said():
-    verdict = search.Verdict((), ("n1",), (("n2", "n3"),), 478.0, 440.0, 8)
-    assert ["busbw-undecided", "busbw-slow-once"] == ids(localise_report.findings(verdict, Policy(), "", 8, 4 << 30))
+    verdict = accused.Verdict((), ("n1",), (("n2", "n3"),), 478.0, 440.0, 8)
+    assert ["busbw-undecided", "busbw-slow-once"] == ids(report.findings(verdict, Policy(), "", 8, 4 << 30))
 
 
 def test_a_group_that_could_not_be_narrowed_is_said():
-    named = search.Named("group", ("n1", "n2"), "slow with many nodes", 0.6, 2, 2)
-    verdict = search.Verdict((named,), (), (), 478.0, 440.0, 8)
-    assert ["busbw-slow-group"] == ids(localise_report.findings(verdict, Policy(), "", 8, 4 << 30))
+    named = accused.Named("group", ("n1", "n2"), "slow with many nodes", 0.6, 2, 2)
+    verdict = accused.Verdict((named,), (), (), 478.0, 440.0, 8)
+    assert ["busbw-slow-group"] == ids(report.findings(verdict, Policy(), "", 8, 4 << 30))
 
 
 def test_nothing_measured_is_no_pass():
-    verdict = search.verdict(State(nodes(4)))
-    assert 1 == localise_report.exit_code(verdict, [], Policy())
+    verdict = accused.verdict(State(nodes(4)))
+    assert 1 == report.exit_code(verdict, [], Policy())
 
 
 # going on
 
 
 def written(state):
-    lines = [localise_report.head_line(state, "prog")]
-    lines += [localise_report.result_line(one, i) for i, results in enumerate(state.rounds) for one in results]
+    lines = [search_file.head_line(state, "prog")]
+    lines += [search_file.result_line(one, i) for i, results in enumerate(state.rounds) for one in results]
     return [json.dumps(line) for line in lines]
 
 
 def test_a_search_that_was_written_down_comes_back_as_it_was():
     state, _ = searched(quiet(nodes(9), Fault(NODE, ("n3",), 0.6)), replace(QUICK, seed=5))
-    assert (state, ()) == localise_report.resumed("\n".join(written(state)), "file")
+    assert (state, ()) == search_file.resumed("\n".join(written(state)), "file")
 
 
 @pytest.mark.parametrize("kept", [1, 2, 4, 6])
@@ -396,7 +396,7 @@ def test_a_search_cut_off_goes_on_where_it_stopped(kept):
     state, _ = searched(quiet(nodes(8), Fault(NODE, ("n3",), 0.6)))
     lines = written(state)
     text = "\n".join(lines[:kept]) + "\n" + lines[kept][:25]
-    found, done = localise_report.resumed(text, "file")
+    found, done = search_file.resumed(text, "file")
     complete = sum(len(results) for results in found.rounds)
     assert kept - 1 == complete + len(done)
     assert {one.run for one in done} <= set(search.next_round(found))
@@ -425,13 +425,13 @@ def test_a_search_cut_off_goes_on_where_it_stopped(kept):
 def test_a_file_that_is_no_search_is_refused_by_line(change, words):
     state, _ = searched(quiet(nodes(8)))
     with pytest.raises(ValueError, match=words):
-        localise_report.resumed("\n".join(change(written(state))), "file")
+        search_file.resumed("\n".join(change(written(state))), "file")
 
 
 def test_each_rule_of_the_search_is_in_a_test_above():
     with open(__file__) as file:
         text = file.read()
-    declared = {one.id for one in vars(localise_report).values() if isinstance(one, Rule)}
+    declared = {one.id for one in vars(report).values() if isinstance(one, Rule)}
     assert set() == {name for name in declared if f'"{name}"' not in text}
 
 

@@ -9,7 +9,7 @@ import pytest
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Unknown
 from hpslurm.node import efa_counters
-from hpslurm.node.efa_counters import BUSY, Facts, changed, collect, grown
+from hpslurm.node.efa_counters import Facts, changed, collect, grown
 from hpslurm.sources.host import Host
 
 GB = 1 << 30
@@ -57,8 +57,8 @@ def test_a_rail_below_a_hundredth_of_the_busiest_is_idle() -> None:
 
 
 def test_a_job_that_hardly_used_efa_has_no_idle_rail() -> None:
-    assert [] == ids(moved(a=0, b=0), moved(a=BUSY - 1, b=0))
-    assert ["efa-rail-idle"] == ids(moved(a=0, b=0), moved(a=BUSY, b=0))
+    assert [] == ids(moved(a=0, b=0), moved(a=GB - 1, b=0))
+    assert ["efa-rail-idle"] == ids(moved(a=0, b=0), moved(a=GB, b=0))
 
 
 def device(*counters: str) -> dict[str, str]:

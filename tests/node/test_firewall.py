@@ -9,11 +9,11 @@ from hpslurm.node import firewall
 
 
 def nft(body: str) -> firewall.Facts:
-    return firewall._facts(firewall._nft(body), "nft")
+    return firewall.facts_of(firewall.nft_chains(body), "nft")
 
 
 def legacy(body: str) -> firewall.Facts:
-    return firewall._facts(firewall._iptables(body), "iptables_save")
+    return firewall.facts_of(firewall.iptables_chains(body), "iptables_save")
 
 
 def ids(facts: firewall.Facts) -> list[str]:
@@ -76,3 +76,8 @@ def test_iptables_policy_and_last_rule() -> None:
         legacy("*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -p tcp --dport 9 -j DROP\nCOMMIT\n")
     )
     assert [] == ids(legacy("*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\nCOMMIT\n"))
+
+
+def test_the_shortest_lines_of_iptables_are_read_and_shorter_ones_passed_over() -> None:
+    chains = firewall.iptables_chains(":INPUT DROP\n-A INPUT\n:OUTPUT\n-A\n-A FORWARD -j DROP\n")
+    assert {"INPUT": ("drop", ("-A INPUT",))} == {name: (one.policy, one.rules) for name, one in chains.items()}

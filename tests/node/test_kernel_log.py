@@ -82,3 +82,11 @@ def test_an_oops_counts_until_the_next_boot_and_a_hang_for_a_day(host_with: Call
 def test_a_log_without_a_record_is_unknown(host_with: Callable[..., Host]) -> None:
     with pytest.raises(Unknown, match="/dev/kmsg shows no record"):
         oom.collect(host_with({**machine(), "/dev/kmsg": "nothing here\n"}))
+
+
+def test_of_what_happened_before_the_job_five_seconds_still_count(host_with: Callable[..., Host]) -> None:
+    kill = "Out of memory: Killed process 12 (a) x"
+    for usec, counted in ((50_000_999_999, 0), (50_001_000_000, 1)):
+        files = {**machine(), "/dev/kmsg": f"3,0,{usec},-;{kill}\n"}
+        host = host_with(files, env={"SLURM_JOB_START_TIME": str(BOOT + 50_006)})
+        assert counted == len(oom.collect(host).kills)

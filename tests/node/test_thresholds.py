@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from hpslurm.core.policy import Policy
-from hpslurm.core.probe import Unknown
-from hpslurm.node import clock, disk, efa, governor, hugepages, mtu, stack
+from hpslurm.core.probe import Skip, Unknown
+from hpslurm.node import acs, clock, disk, efa, governor, gpudirect, hugepages, memlock, mtu, shm_stale, stack
+from hpslurm.sources.host import Host
 
 POLICY = Policy()
 MIB = 1 << 20
@@ -104,8 +106,90 @@ def devices(count: int, uptime: float) -> efa.Facts:
     return efa.Facts("p5.48xlarge", 32, names, names, uptime=uptime)
 
 
+def test_a_type_without_efa_is_told_from_one_that_nobody_knows(host_with: Callable[..., Host]) -> None:
+    dmi = "/sys/devices/virtual/dmi/id"
+    for product, words in (("g5.xlarge", "g5.xlarge has no EFA device"), ("x9.huge", "no EFA device; no figures for")):
+        files = {f"{dmi}/sys_vendor": "Amazon EC2\n", f"{dmi}/product_name": f"{product}\n"}
+        with pytest.raises(Skip, match=words):
+            efa.collect(host_with(files))
+
+
 def test_a_missing_device_is_not_judged_while_it_may_still_come() -> None:
     with pytest.raises(Unknown, match="31 of 32 EFA devices 59 s after boot"):
         ids(efa, devices(31, POLICY.efa_boot_grace - 1))
     assert ["efa-missing"] == ids(efa, devices(31, POLICY.efa_boot_grace))
     assert [] == ids(efa, devices(32, 1))
+
+
+@pytest.mark.parametrize(("uptime", "found"), [(300, []), (301, ["clock-unsynchronised"])])
+def test_a_clock_has_five_minutes_to_settle(uptime: float, found: list[str]) -> None:
+    assert found == ids(clock, clock.Facts("chronyc tracking", False, None, uptime))
+
+
+@pytest.mark.parametrize(("free", "found"), [(1 << 30, ["disk-low"]), ((1 << 30) - 1, ["disk-full"])])
+def test_a_root_volume_is_full_below_a_gibibyte(free: int, found: list[str]) -> None:
+    assert found == ids(disk, disk.Facts((disk.Place("/", 1000 << 30, free, 0, 0),), "", False))
+
+
+@pytest.mark.parametrize(
+    ("soft", "found"), [((8 << 20) + 1, ["memlock-low"]), (8 << 20, ["memlock-default"]), (65536, ["memlock-default"])]
+)
+def test_locked_memory_at_the_kernels_default(soft: float, found: list[str]) -> None:
+    assert found == ids(memlock, memlock.Facts("slurmd", soft))
+
+
+@pytest.mark.parametrize(("nodes", "found"), [(255, []), (256, ["memlock-unlimited-large"]), (None, [])])
+def test_no_limit_at_all_is_told_on_very_many_nodes(nodes: int | None, found: list[str]) -> None:
+    assert found == ids(memlock, memlock.Facts("this process", float("inf"), nodes))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "found"), [((5, 12), []), ((6, 0), []), ((5, 11), ["gpudirect-off"]), ((4, 18), ["gpudirect-off"])]
+)
+def test_dma_buf_needs_linux_5_12(kernel: tuple[int, int], found: list[str]) -> None:
+    assert found == ids(gpudirect, gpudirect.Facts("p5.48xlarge", (), (), True, kernel))
+
+
+def test_segments_of_others_are_told_only_where_some_are() -> None:
+    assert [] == ids(shm_stale, shm_stale.Facts((), 0, 0, False))
+    with pytest.raises(Unknown, match="1 NCCL segments belong to other users"):
+        ids(shm_stale, shm_stale.Facts((), 0, 0, False, 1))
+
+
+def test_five_stale_segments_are_named_and_of_more_the_first_five() -> None:
+    for count, more in ((5, False), (6, True)):
+        names = tuple(f"nccl-{number}" for number in range(count))
+        (finding,) = shm_stale.judge(shm_stale.Facts(names, 0, 0, False), POLICY)
+        assert more == finding.evidence[0].text.endswith("nccl-4 ...")
+
+
+def chain(*capabilities: int, step: int = 8) -> bytes:
+    """The configuration space of a bridge with extended capabilities of these numbers; ACS redirects."""
+    config = bytearray(4096)
+    for number, capability in enumerate(capabilities):
+        begin = 0x100 + step * number
+        following = begin + step if number + 1 < len(capabilities) else 0
+        config[begin : begin + 8] = (capability | 1 << 16 | following << 20).to_bytes(4, "little") + b"\0\0\x1c\0"
+    return bytes(config)
+
+
+@pytest.mark.parametrize("before", [0, 1, 48])
+def test_acs_is_found_wherever_it_stands_in_the_chain(before: int) -> None:
+    assert 0x1C == acs._control(chain(*[0x0001] * before, 0x000D))
+
+
+def test_a_chain_without_acs_ends() -> None:
+    assert None is acs._control(chain(0x0001, 0x000E))
+    assert None is acs._control(bytes(4096))
+
+
+def test_acs_in_the_last_bytes_is_found_and_a_chain_without_end_is_unknown() -> None:
+    assert 0x1C == acs._control(chain(0x0001, 0x000D, step=4088 - 0x100))
+    with pytest.raises(Unknown, match="runs in a circle"):
+        acs._control(chain(*[0x0001] * 49, 0x000D))
+
+
+@pytest.mark.parametrize("bits", [0x04, 0x08, 0x0C])
+def test_either_kind_of_redirect_is_one(bits: int) -> None:
+    assert bits & acs.REDIRECT
+    assert not ~0x0C & acs.REDIRECT

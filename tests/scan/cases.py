@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from hpslurm.core import toml
-from hpslurm.core.finding import Diagnosis, Event
+from hpslurm.core.finding import NOISE, Diagnosis, Event
+from hpslurm.scan import model
+from hpslurm.scan.case import Case
 from hpslurm.scan.collect import Collector
+from hpslurm.scan.patterns import table
 from hpslurm.scan.reason import reason
 
 HERE = Path(__file__).parent
@@ -65,3 +68,19 @@ def torchrun(text: str) -> str:
 def healthy_lines(count: int, first: int = 0) -> str:
     lines = HEALTHY.read_text(encoding="utf-8").splitlines()
     return "".join(lines[(first + index) % len(lines)] + "\n" for index in range(count))
+
+
+def patterns_of(text: str, name: str = "job.out") -> list[str]:
+    """The kinds of the roots and symptoms in a log."""
+    return [event.pattern for event in events_of(text.encode(), name) if event.role != NOISE]
+
+
+def case_of(*events: Event) -> Case:
+    return Case(events, table(), model.numbers())
+
+
+def known(pattern: str, line: int = 1, **fields: Any) -> Event:
+    """An event as a row of patterns.toml makes it; ``fields`` say the rest."""
+    row = table().by_id[pattern]
+    given = {"role": row.role, "cause": row.cause, "weight": row.weight, "file": "job.out", "text": f"{pattern} {line}"}
+    return Event(pattern=pattern, line=line, **{**given, **fields})

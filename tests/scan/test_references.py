@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from hpslurm.core import references
-from hpslurm.core.finding import STEPS, Culprit
-from hpslurm.scan import advice, quickref
+from hpslurm.core.finding import HARMS, Culprit
+from hpslurm.scan import advice, model, quickref
 from hpslurm.scan.checks import CHECKS
 from hpslurm.scan.patterns import table
 
-CAUSES = list(advice.causes())
+CAUSES = list(model.causes())
 ROWS = table().patterns
 
 
@@ -18,7 +18,7 @@ ROWS = table().patterns
 def test_the_section_of_a_cause_names_it(cause: str):
     section = references.of_finding(cause)
     assert section is not None
-    assert f"debugging-guide.md § {advice.causes()[cause]['section']}" == section.name
+    assert f"debugging-guide.md § {model.causes()[cause].section}" == section.name
 
 
 def test_no_section_names_a_cause_that_does_not_exist():
@@ -52,7 +52,7 @@ def test_the_quick_reference_is_current():
 def test_suggestions_are_known_steps_and_take_no_foreign_host_name_unchecked(cause: str):
     evil = "x; rm -rf /"
     for item in advice.suggest(cause, Culprit(host=evil)):
-        assert item.step in STEPS
+        assert item.harm in HARMS
         assert evil not in item.command
     for item in advice.suggest(cause, Culprit(host="ip-10-1-0-7")):
         assert "{node" not in item.command

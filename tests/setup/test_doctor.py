@@ -12,6 +12,7 @@ from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Skip
 from hpslurm.setup import doctor_scripts, doctor_site, doctor_software, gates
 from hpslurm.setup.doctor_scripts import BESIDE, Entry, Hook
+from hpslurm.sources.host import Host
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = "PYTHON=/opt/hpslurm/bin/python\nLIMIT=5\n"
@@ -74,9 +75,17 @@ def test_the_kill_switch_is_told(policy):
     assert ["hook-switched-off"] == found(policy, hook(), off=True)
 
 
+def test_a_hook_that_is_not_switched_off_is_not_told_to_be(policy):
+    assert not doctor_scripts.Facts((hook(),)).off
+
+
 @pytest.mark.parametrize(("timeout", "rules"), [(6, ["hook-timeout-short"]), (7, []), (0, []), (65534, []), (None, [])])
 def test_slurm_must_wait_two_seconds_longer_than_the_script(policy, timeout, rules):
     assert rules == found(policy, hook(), hook_timeout=timeout)
+
+
+def test_what_slurm_prints_for_no_limit_is_long_enough_for_any_script(policy):
+    assert [[], []] == [found(policy, hook(limit=70_000.0), hook_timeout=timeout) for timeout in (0, 65534)]
 
 
 @pytest.mark.parametrize(("timeout", "rules"), [(6, ["hook-timeout-batch"]), (7, []), (None, [])])
@@ -117,6 +126,36 @@ def test_a_script_without_the_bit_or_that_others_may_write_is_seen(host_with, tm
     host = machine(host_with, tmp_path, f"{FOLDER}/hpslurm.sh", {}, mode=0o666)
     [entry] = doctor_scripts.collect(host).hooks[0].entries
     assert (False, f"{FOLDER}/hpslurm.sh has mode 0666") == (entry.executable, entry.loose)
+
+
+@pytest.mark.parametrize("mode", [0o744, 0o654, 0o645])
+def test_one_execute_bit_is_enough(host_with, tmp_path, mode):
+    host = machine(host_with, tmp_path, f"{FOLDER}/hpslurm.sh", {}, mode=mode)
+    [entry] = doctor_scripts.collect(host).hooks[0].entries
+    assert (True, "") == (entry.executable, entry.loose)
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o757, 0o4775])
+def test_a_script_that_the_group_or_others_may_write_is_told_with_its_whole_mode(host_with, tmp_path, mode):
+    host = machine(host_with, tmp_path, f"{FOLDER}/hpslurm.sh", {}, mode=mode)
+    [entry] = doctor_scripts.collect(host).hooks[0].entries
+    assert f"{FOLDER}/hpslurm.sh has mode {mode:04o}" == entry.loose
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_script_of_root_is_no_loose_one_whoever_looks():
+    os.seteuid(65534)
+    try:
+        assert "" == doctor_scripts._loose(Host("/"), "/etc/passwd")
+    finally:
+        os.seteuid(0)
+
+
+def test_six_files_beside_are_named_and_more_are_said(policy):
+    for count, more in ((6, False), (7, True)):
+        beside = tuple(f"{FOLDER}/{number}" for number in range(count))
+        [finding] = doctor_scripts.judge(doctor_scripts.Facts((hook(beside=beside),)), policy)
+        assert more == (" and more: " in finding.detail)
 
 
 def test_a_relative_line_is_looked_for_in_slurmd_s_copy(host_with, tmp_path):
@@ -168,6 +207,19 @@ def test_every_rule_that_the_catalogue_marks_may_be_named_in_the_gate():
     marked = [row.split("`")[1] for row in rows if row.startswith("| `") and row.rstrip(" |").endswith("yes")]
     assert 20 < len(marked)
     assert [] == list(gates.strange(marked))
+
+
+def test_one_trouble_is_told_in_its_words_and_two_are_counted(policy):
+    mute = policies.Mute("efa-*", "r", until="2000-01-01")
+    for facts, one, two in (
+        ({"problems": ("a",)}, "a", "2 of its entries ignored"),
+        ({"gate": ("a",)}, "a", "2 ids of gate never gate"),
+        ({"expired": (mute,)}, "the mute of efa-* ended on 2000-01-01", "2 mutes are past their date"),
+    ):
+        for times, words in ((1, one), (2, two)):
+            given = {name: values * times for name, values in facts.items()}
+            [finding] = doctor_site.judge(doctor_site.Facts(**given), policy)
+            assert (words, times) == (finding.detail, len(finding.evidence))
 
 
 def test_folders_for_records_are_looked_at(policy, tmp_path):

@@ -178,3 +178,8 @@ def test_the_printed_lines_are_taken_by_a_real_slurm_and_run(make_lab: Callable[
             break
     assert Path(lab.path("work/prolog")).exists()
     assert Path(lab.path("work/epilog")).exists()
+
+
+@pytest.mark.parametrize(("timeout", "wanted"), [("0", True), ("1", False), ("65534", True), ("", True)])
+def test_a_time_limit_is_asked_for_where_slurm_has_none(timeout: str, wanted: bool) -> None:
+    assert wanted == ("PrologEpilogTimeout=60" in added(here(timeout=timeout)))

@@ -134,6 +134,8 @@ def test_one_child_serves_all_probes(tmp_path: Path, library: Path) -> None:
         ("gpu3.ret_all=16", "gpu-reset-required"),
         ("gpu3.ret.nvmlDeviceGetEccMode=14", "gpu-inforom"),
         ("gpu3.ret_all=999", "gpu-error"),
+        ("gpu3.ret_all=10", "gpu-error"),  # a time-out
+        ("gpu3.ret_all=27", "gpu-error"),  # not ready
         ("gpu3.ret.nvmlDeviceGetEccMode=999;gpu3.ret.nvmlDeviceGetMigMode=999", "gpu-errors"),
         ("init_ret=15", "gpu-lost"),
         ("init_ret=999", "gpu-error"),

@@ -54,7 +54,7 @@ def record(*results, node="ip-10-1-0-1"):
 def look(root, *nodes, seconds=20.0):
     targets = [sessions.target(node, "abcdefghijkl", "worker-group-1", NODES[node]) for node in nodes]
     with serve(scenario("healthy", sessions=True)) as server:
-        answers = sessions.look(targets, Aws("us-west-2", sessions=True), root, seconds)
+        answers = sessions.check_nodes(targets, Aws("us-west-2", sessions=True), root, seconds)
     return answers, server
 
 
@@ -105,7 +105,7 @@ def test_a_node_without_hpslurm_says_so(machine):
 def test_without_the_plugin_no_session_is_started(tmp_path):
     with serve(scenario("healthy", sessions=True)) as server:
         with pytest.raises(Unknown, match="session-manager-plugin is not installed"):
-            sessions.look([], Aws("us-west-2", sessions=True), str(tmp_path))
+            sessions.check_nodes([], Aws("us-west-2", sessions=True), str(tmp_path))
         assert 0 == server.calls["ssm:StartSession"]
 
 
@@ -113,7 +113,7 @@ def test_a_refused_session_names_the_permission(machine):
     trouble = [{"operation": "StartSession", "kind": "denied"}]
     with serve(scenario("healthy", sessions=True, trouble=trouble)):
         one = sessions.target("ip-10-1-0-1", "abcdefghijkl", "g", NODES["ip-10-1-0-1"])
-        (answer,) = sessions.look([one], Aws("us-west-2", sessions=True), machine())
+        (answer,) = sessions.check_nodes([one], Aws("us-west-2", sessions=True), machine())
     assert "grant ssm:StartSession, operations.md § 2" == answer.trouble
 
 

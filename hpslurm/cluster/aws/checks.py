@@ -6,20 +6,24 @@ be read is reported with what would help, and takes nothing else with it.
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from types import ModuleType
 from typing import Any, TypeVar
 
+from hpslurm.cluster import check
 from hpslurm.cluster.aws import deep_checks, events, health_agent, hyperpod, lifecycle, security_groups, zones
-from hpslurm.cluster.aws.view import View
+from hpslurm.cluster.aws.hyperpod import INSTANCES
+from hpslurm.cluster.aws.view import CLUSTER, DESCRIBED, AwsCheck, Need, Source, View
+from hpslurm.cluster.check import Row
 from hpslurm.cluster.model import CONTROLLER, LOGIN, WORKER, Cluster, Instance
 from hpslurm.core import probe
 from hpslurm.core.policy import Policy
-from hpslurm.core.probe import FAIL, PASS, SKIP, UNKNOWN, Result, Skip, Unknown
+from hpslurm.core.probe import SKIP, UNKNOWN, Result, Skip, Unknown
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass, replace
 from hpslurm.sources.aws import CLUSTER_ARN, CLUSTER_NAME, IAM, REGION, THREADS, Aws, Forbidden, NoAccess, NotFound
@@ -27,27 +31,58 @@ from hpslurm.sources.host import Host
 from hpslurm.sources.hyperpod import RESOURCES, Layout
 
 T = TypeVar("T")
+Facts = TypeVar("Facts")
 WINDOW = 2 * 3600  # seconds of logs by default
-EVENT_WINDOW = 24 * 3600  # events are few, and why an instance is missing can be hours old
 
-CHECKS: tuple[tuple[str, ModuleType], ...] = (
-    ("hyperpod", hyperpod),
-    ("hyperpod_events", events),
-    ("security_groups", security_groups),
-    ("zones", zones),
-    ("health_agent", health_agent),
-    ("deep_checks", deep_checks),
-    ("lifecycle", lifecycle),
-)
-LOG_STREAMS: tuple[tuple[str, ModuleType], ...] = (
-    ("agent_lines", health_agent),
-    ("deep_check_lines", deep_checks),
-    ("lifecycle_lines", lifecycle),
+
+@dataclass(frozen=True)
+class AwsRow(Row[View]):
+    needs: tuple[Need[Any], ...] = ()
+
+
+def aws_row(name: str, check: AwsCheck[Facts], figures: Callable[[View], dict[str, Any]] | None = None) -> AwsRow:
+    return AwsRow(name, check, figures, check.NEEDS)
+
+
+def instances(view: View | None) -> tuple[Instance, ...]:
+    """For the join; empty where the list could not be read, or nobody asked."""
+    return view.maybe(INSTANCES, ((), ""))[0][0] if view else ()
+
+
+def cluster(view: View | None) -> Cluster | None:
+    """The cluster, where AWS was asked and described it."""
+    try:
+        return view.get(CLUSTER) if view else None
+    except Unknown:
+        return None
+
+
+def figures(view: View) -> dict[str, Any]:
+    """The cluster in figures, for the report's head."""
+    here = view.get(CLUSTER)
+    states = Counter(instance.status for instance in instances(view))
+    return {
+        "cluster": here.name,
+        "status": here.status,
+        "region": view.region,
+        "recovery": here.recovery,
+        "instances": dict(sorted(states.items(), key=lambda pair: (-pair[1], pair[0]))),
+        "identity": view.identity,
+        "calls": dict(sorted(view.requests.items())),
+    }
+
+
+CHECKS = (
+    aws_row("hyperpod", hyperpod, figures),
+    aws_row("hyperpod_events", events),
+    aws_row("security_groups", security_groups),
+    aws_row("zones", zones),
+    aws_row("health_agent", health_agent),
+    aws_row("deep_checks", deep_checks),
+    aws_row("lifecycle", lifecycle),
 )
 # Any of these says that the person means AWS; without, and off HyperPod, it is not asked.
 AWS_ENV = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_ENDPOINT_URL")
-# what cannot be asked for without knowing the cluster's groups, network and id
-OF_THE_CLUSTER = ("cluster", "events", "rules", "subnets", "interfaces", *(key for key, _ in LOG_STREAMS))
 
 
 @dataclass(frozen=True)
@@ -78,91 +113,68 @@ def collect(options: Options, local: Layout | None = None, now: float | None = N
     """
     now = time.time() if now is None else now
     local = local or Layout()
+    empty = View({}, now, now - options.since)
     try:
         region = find_region(options, local)
         aws = aws or Aws(region, options.profile, seconds=options.seconds)
         identity = _identity(aws)
         name = find_cluster(options, local, aws)
     except Unknown as why:
-        return View({"account": why}, now, now - options.since)
-    answers: dict[str, Any] = {"account": identity}
+        return replace(empty, trouble=why)
+    view = replace(empty, region=region, identity=identity)
+    answer: tuple[dict[str, Any], Cluster] | Unknown
     try:
-        answers["old"] = aws.old()
-        answers["described"] = hyperpod.describe(aws, name)
-        cluster = _with_roles(hyperpod.parse_cluster(answers["described"]), local)
-        answers["cluster"] = cluster
+        view = replace(view, old=aws.old())
+        described = hyperpod.describe(aws, name)
+        answer = described, _with_roles(hyperpod.parse_cluster(described), local)
     except NotFound:
         raise NoCluster(f"no cluster {name!r} in {region}; {_known(aws)}") from None
     except NoAccess as why:  # wrong for one call is wrong for all
-        return View({"account": why}, now, now - options.since, region)
+        return replace(empty, trouble=why, region=region)
     except Unknown as why:
-        cluster = None
-        answers.update(dict.fromkeys(("described", *OF_THE_CLUSTER), why))
-    answers.update(_side_by_side(_tasks(aws, name, cluster, now, options.since)))
-    return View(answers, now, now - options.since, region, identity, dict(aws.requests))
+        answer = why
+    source = Source(aws, name, answer, now, view.since, view.old)
+    answers = read(source, view, [DESCRIBED, *(need for row in CHECKS for need in row.needs)])
+    return replace(view, answers=answers, requests=dict(aws.requests))
 
 
-def _tasks(
-    aws: Aws, name: str, cluster: Cluster | None, now: float, since: float
-) -> list[Callable[[], Mapping[str, Any]]]:
-    def instances() -> Mapping[str, Any]:
-        listing = hyperpod.fetch_instances(aws, cluster.name if cluster else name)
-        found = tuple(hyperpod.parse_instance(raw, cluster) for raw in listing.items)
-        answers: dict[str, Any] = {"instances": (found, listing.trouble)}
-        if cluster:
-            answers["interfaces"] = _tried(lambda: security_groups.fetch_interfaces(aws, cluster, found))
-        return answers
-
-    if cluster is None:
-        return [instances]
-    here = cluster
-
-    def logs() -> Mapping[str, Any]:
-        # One after another: CloudWatch allows few reads a second, and what refuses one refuses all.
-        answers: dict[str, Any] = {}
-        refused: Unknown | None = None
-        for key, one in LOG_STREAMS:
-            answer = refused or _tried(lambda: health_agent.fetch(aws, here, one.PREFIX, one.PATTERN, now - since))  # noqa: B023
-            refused = answer if isinstance(answer, Unknown) else None
-            answers[key] = answer
-        return answers
-
-    return [
-        instances,
-        logs,
-        lambda: {"events": _tried(lambda: _events(aws, here, now - max(since, EVENT_WINDOW)))},
-        lambda: {"rules": _tried(lambda: security_groups.fetch_rules(aws, here))},
-        lambda: {"subnets": _tried(lambda: zones.fetch(aws, here))},
-    ]
+# reading
 
 
-def _events(aws: Aws, cluster: Cluster, since: float) -> Any:
-    if not cluster.continuous and (old := aws.old()):
-        raise Unknown(old)  # it may well be continuous
-    return events.fetch(aws, cluster, since)
+def read(source: Source, view: View, needs: Iterable[Need[Any]]) -> dict[str, Any]:
+    """Each need's answer by its name: the value, or the Skip or Unknown that came instead."""
+    chains: dict[Need[Any], dict[Need[Any], None]] = {}  # by the need that comes after nothing; each once, in order
+    for path in map(_path, needs):
+        chains.setdefault(path[0], {}).update(dict.fromkeys(path))
+    shares = [list(chains.values())[start::THREADS] for start in range(THREADS)]
+    waits = [in_thread(partial(_read_chains, source, view, share)) for share in shares if share]
+    return {name: answer for wait in waits for name, answer in wait().items()}
 
 
-def _tried(read: Callable[[], Any]) -> Any:
+def _path(need: Need[Any]) -> list[Need[Any]]:
+    """What must be read before it, first to last, and itself."""
+    return [*(_path(need.after) if need.after else ()), need]
+
+
+def _read_chains(source: Source, view: View, chains: Iterable[Iterable[Need[Any]]]) -> dict[str, Any]:
+    answers: dict[str, Any] = {}
+    for need in itertools.chain.from_iterable(chains):
+        before = answers[need.after.name] if need.after else None
+        known = replace(view, answers=answers)
+        answers[need.name] = before if isinstance(before, Unknown) else _tried(partial(need.read, source, known))
+    return answers
+
+
+def _tried(work: Callable[[], T]) -> T | Skip | Unknown:
     """The value, or the Skip or Unknown that came instead; a surprise is an Unknown too."""
     try:
-        return read()
+        return work()
     except (Skip, Unknown) as why:
         return why
     except Forbidden:
         raise
     except Exception as error:
         return Unknown(probe.reason(error))
-
-
-def _side_by_side(tasks: list[Callable[[], Mapping[str, Any]]]) -> dict[str, Any]:
-    assert len(tasks) <= THREADS
-    answers: dict[str, Any] = {}
-    for wait in [in_thread(partial(_tried, task)) for task in tasks]:
-        answer = wait()
-        if isinstance(answer, (Skip, Unknown)):  # only the list of instances fails as a whole
-            answer = {"instances": answer, "interfaces": answer}
-        answers.update(answer)
-    return answers
 
 
 def in_thread(work: Callable[[], T]) -> Callable[[], T]:
@@ -285,45 +297,17 @@ def _with_roles(cluster: Cluster, local: Layout) -> Cluster:
 
 def judge(view: View, policy: Policy, partitions: Mapping[str, tuple[str, ...]] | None = None) -> list[Result]:
     """One result a check. ``partitions`` (partition to node names) comes from Slurm, where it could be read."""
-    trouble = view.answers.get("account")
-    if isinstance(trouble, Unknown):
-        return [Result("aws", UNKNOWN, clean(str(trouble)))]
-    if partitions:
-        view = replace(view, answers={**view.answers, "partitions": dict(partitions)})
-    return list(_merged(_checked(name, module, view, policy) for name, module in CHECKS))
+    if view.trouble:
+        return [Result("aws", UNKNOWN, clean(str(view.trouble)))]
+    view = replace(view, partitions=partitions or {})
+    return list(_merged(_result(row, view, policy) for row in CHECKS))
 
 
-def _checked(name: str, module: ModuleType, view: View, policy: Policy) -> Result:
-    """As ``probe.run``, without the facts: those of two thousand nodes would fill the report seven times."""
-    findings = []
+def _result(row: Row[View], view: View, policy: Policy) -> Result:
     try:
-        facts = module.collect(view)
-        for finding in module.judge(facts, policy):
-            findings.append(policy.mute(finding))
+        return check.run(row, view, policy)
     except Skip as why:
-        return Result(name, SKIP, clean(str(why)))
-    except Exception as error:  # what was found before it broke is kept, and said to be half
-        note = clean(probe.reason(error))
-        return Result(name, FAIL if findings else UNKNOWN, note, findings=tuple(findings))
-    told = _told(view) if module is hyperpod else None
-    return Result(name, FAIL if findings else PASS, facts=told, findings=tuple(findings))
-
-
-def _told(view: View) -> dict[str, Any]:
-    """The cluster in figures, for the report's head."""
-    here: Cluster = view.get("cluster")
-    states: dict[str, int] = {}
-    for one in instances(view):
-        states[one.status] = states.get(one.status, 0) + 1
-    return {
-        "cluster": here.name,
-        "status": here.status,
-        "region": view.region,
-        "recovery": here.recovery,
-        "instances": dict(sorted(states.items(), key=lambda pair: (-pair[1], pair[0]))),
-        "identity": view.identity,
-        "calls": dict(sorted(view.requests.items())),
-    }
+        return Result(row.name, SKIP, clean(str(why)))
 
 
 def _merged(results: Iterator[Result]) -> Iterator[Result]:
@@ -335,30 +319,15 @@ def _merged(results: Iterator[Result]) -> Iterator[Result]:
         else:
             yield result
     for same in together.values():
-        yield replace(same[0], probe=", ".join(one.probe for one in same))
-
-
-def instances(view: View | None) -> tuple[Instance, ...]:
-    """For the join; empty where the list could not be read, or nobody asked."""
-    if view is None:
-        return ()
-    (found, _), _ = view.maybe("instances", ((), ""))
-    return tuple(found)
+        yield replace(same[0], probe=", ".join(result.probe for result in same))
 
 
 def complete(view: View) -> bool:
     """Whether every instance was listed: only then can a node be said to have none."""
-    (_, trouble), why = view.maybe("instances", ((), ""))
+    (_, trouble), why = view.maybe(INSTANCES, ((), ""))
     return not trouble and not why
 
 
 def readable(view: View) -> bool:
     """Whether AWS told anything of the cluster."""
     return bool(instances(view)) or cluster(view) is not None
-
-
-def cluster(view: View | None) -> Cluster | None:
-    if view is None:
-        return None
-    found, _ = view.maybe("cluster", None)
-    return found if isinstance(found, Cluster) else None

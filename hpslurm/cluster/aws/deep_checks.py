@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from hpslurm.cluster.aws.health_agent import Facts, LogLine, evidence
-from hpslurm.cluster.aws.hyperpod import span
+from hpslurm.cluster.aws import health_agent
+from hpslurm.cluster.aws.health_agent import Facts, LogLine, evidence, known_instances, log_need
+from hpslurm.cluster.aws.hyperpod import INSTANCES, span
 from hpslurm.cluster.aws.view import View
 from hpslurm.core import suggest
 from hpslurm.core.finding import LOOK, P0, Finding, Rule, Suggestion
@@ -27,10 +28,14 @@ _DCGM = re.compile(r"replacementRequired: (?P<replace>true|false) rebootRequired
 _INSTANCE = re.compile(r"\bi-[0-9a-f]{8}(?:[0-9a-f]{9})?\b")
 
 
+LINES = log_need("deep_check_lines", PREFIX, PATTERN, after=health_agent.LINES)
+NEEDS = (INSTANCES, LINES)
+
+
 def collect(view: View) -> Facts:
-    lines, trouble = view.get("deep_check_lines")
-    answer, why = view.maybe("instances", None)
-    return Facts(lines, tuple(answer[0]) if answer else None, view.now, "; ".join(filter(None, (trouble, why))))
+    lines, trouble = view.get(LINES)
+    instances, why = known_instances(view)
+    return Facts(lines, instances, view.now, "; ".join(filter(None, (trouble, why))))
 
 
 def understand(text: str) -> str:
@@ -47,15 +52,15 @@ def understand(text: str) -> str:
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     names = {instance.id: instance.subject for instance in facts.instances or ()}
-    found: dict[str, list[LogLine]] = {}
+    by_subject: dict[str, list[LogLine]] = {}
     for line in facts.lines:
         if not understand(line.text):
             continue
         named = _INSTANCE.search(f"{line.stream} {line.text}")
         if named and facts.instances is not None and named[0] not in names:
             continue  # that instance is gone, and its fault with it
-        found.setdefault(names.get(named[0], named[0]) if named else line.stream, []).append(line)
-    for subject, lines in found.items():
+        by_subject.setdefault(names.get(named[0], named[0]) if named else line.stream, []).append(line)
+    for subject, lines in by_subject.items():
         newest = max(lines, key=lambda line: line.time)
         yield FAILED.found(
             f"{span((facts.now - newest.time) / 60)} ago: {understand(newest.text)}",

@@ -15,9 +15,9 @@ from datetime import datetime, timezone
 from functools import cache, lru_cache
 from typing import Any
 
-from hpslurm.cluster.aws.hyperpod import named, seconds, span
-from hpslurm.cluster.aws.view import View
-from hpslurm.cluster.causes import cause_of
+from hpslurm.cluster.aws.hyperpod import INSTANCES, named, seconds, span
+from hpslurm.cluster.aws.view import CLUSTER, Need, Source, View
+from hpslurm.cluster.failures import failure_of
 from hpslurm.cluster.model import Cluster, Instance
 from hpslurm.core import toml
 from hpslurm.core.finding import CONFIGURE, LOOK, Evidence, Finding, Rule, Suggestion
@@ -27,10 +27,11 @@ from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass, replace
 from hpslurm.sources.aws import Aws, Listing, Unsupported
 
+WINDOW = 24 * 3600  # seconds at least: events are few, and why an instance is missing can be hours old
 MOST = 500  # events; HyperPod keeps about as many, for seven days
 MOST_DETAILS = 20  # calls for failure messages: each event is one
 SAME_SECONDS = 5.0  # the two texts of one failed provisioning come about a second apart
-TWICE_TOLD = "event-provision-failed"
+TWO_TEXTS = "event-provision-failed"
 _IDS = re.compile(r"\b(?:i|eni|cr|subnet)-[0-9a-f]+\b")
 INFO, WARN, ERROR = "Info", "Warn", "Error"
 
@@ -175,11 +176,21 @@ def _failure(answer: Any) -> str:
     return ""
 
 
+def _read(source: Source) -> tuple[tuple[ClusterEvent, ...], str]:
+    if not source.cluster.continuous and source.old:
+        raise Unknown(source.old)  # it may well be continuous
+    return fetch(source.aws, source.cluster, min(source.since, source.now - WINDOW))
+
+
+EVENTS = Need("events", lambda source, _: _read(source))
+NEEDS = (CLUSTER, INSTANCES, EVENTS)
+
+
 def collect(view: View) -> Facts:
-    cluster: Cluster = view.get("cluster")
-    events, trouble = view.get("events")
-    (instances, _), _ = view.maybe("instances", ((), ""))
-    return Facts(events, cluster, tuple(instances), view.now, trouble)
+    cluster = view.get(CLUSTER)
+    events, trouble = view.get(EVENTS)
+    (instances, _), _ = view.maybe(INSTANCES, ((), ""))
+    return Facts(events, cluster, instances, view.now, trouble)
 
 
 # judging
@@ -187,7 +198,7 @@ def collect(view: View) -> Facts:
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     names = {instance.id: instance.subject for instance in facts.instances}
-    found: dict[tuple[str, str], list[ClusterEvent]] = {}
+    by_rule: dict[tuple[str, str], list[ClusterEvent]] = {}
     for event in _folded(facts.events):
         row = kind_of(event)
         if row is None or row.rule is None or level_of(event) == INFO:
@@ -197,9 +208,9 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
         if _over(event, row, facts):
             continue
         subject = names.get(event.instance) or event.group or facts.cluster.name
-        found.setdefault((row.id, subject), []).append(event)
+        by_rule.setdefault((row.id, subject), []).append(event)
     by_id = {row.id: row for row in table()}
-    for (identity, subject), events in found.items():
+    for (identity, subject), events in by_rule.items():
         rule = by_id[identity].rule
         assert rule is not None
         yield _finding(rule, subject, sorted(events, key=lambda event: -event.time), facts)
@@ -209,8 +220,8 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
 
 def _finding(rule: Rule, subject: str, events: list[ClusterEvent], facts: Facts) -> Finding:
     newest = events[0]
-    failure = next((event.failure for event in events if event.failure), "")
-    cause = cause_of(failure) or cause_of(newest.text)
+    message = next((event.failure for event in events if event.failure), "")
+    failure = failure_of(message) or failure_of(newest.text)
     often = f"{len(events)} times, last " if len(events) > 1 else ""
     suggest = [
         Suggestion(
@@ -219,10 +230,11 @@ def _finding(rule: Rule, subject: str, events: list[ClusterEvent], facts: Facts)
             f"aws sagemaker describe-cluster-event {named(facts.cluster)} --event-id {shlex.quote(newest.id)}",
         )
     ]
-    if cause:
-        suggest.append(Suggestion(CONFIGURE, cause.step))
+    if failure:
+        suggest.append(Suggestion(CONFIGURE, failure.remedy))
     return rule.found(
-        f"{often}{span((facts.now - newest.time) / 60)} ago: {newest.text}" + (f"; {cause.cause}" if cause else ""),
+        f"{often}{span((facts.now - newest.time) / 60)} ago: {newest.text}"
+        + (f"; {failure.meaning}" if failure else ""),
         evidence=[
             Evidence(
                 f"event of {datetime.fromtimestamp(event.time, timezone.utc):%Y-%m-%d %H:%M:%S} UTC",
@@ -241,7 +253,7 @@ def _folded(events: Iterable[ClusterEvent]) -> list[ClusterEvent]:
     last: dict[str, int] = {}  # group to the place of its newest failed provisioning
     for event in sorted(events, key=lambda event: event.time):
         row = kind_of(event)
-        if row is not None and row.id == TWICE_TOLD:
+        if row is not None and row.id == TWO_TEXTS:
             before = kept[last[event.group]] if event.group in last else None
             if before is not None and _one_thing(before, event):
                 kept[last[event.group]] = replace(before, failure=before.failure or event.failure)

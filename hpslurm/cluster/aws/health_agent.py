@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
 from typing import Any
 
-from hpslurm.cluster.aws.hyperpod import span
-from hpslurm.cluster.aws.view import View
+from hpslurm.cluster.aws.hyperpod import INSTANCES, span
+from hpslurm.cluster.aws.view import Need, View
 from hpslurm.cluster.model import Cluster, Instance
 from hpslurm.core import suggest
 from hpslurm.core.finding import LOOK, P0, P1, P2, Evidence, Finding, Rule, Suggestion
@@ -61,7 +61,10 @@ def log_group(cluster: Cluster) -> str:
     return f"/aws/sagemaker/Clusters/{cluster.name}/{cluster.id}"
 
 
-def fetch(aws: Aws, cluster: Cluster, prefix: str, pattern: str, since: float) -> tuple[tuple[LogLine, ...], str]:
+LogLines = tuple[tuple[LogLine, ...], str]  # newest first, and why they are not all
+
+
+def fetch(aws: Aws, cluster: Cluster, prefix: str, pattern: str, since: float) -> LogLines:
     """Lines of all streams under the prefix, newest first, and why they are not all.
 
     Raises NotFound with the steps to take where the cluster has no log group.
@@ -89,14 +92,29 @@ def parse(raw: dict[str, Any]) -> LogLine:
     )
 
 
+def log_need(name: str, prefix: str, pattern: str, after: Need[LogLines] | None) -> Need[LogLines]:
+    """Lines of some streams, one such read after another: CloudWatch allows few a second, and refuses all or none."""
+    return Need(name, lambda source, _: fetch(source.aws, source.cluster, prefix, pattern, source.since), after)
+
+
+LINES = log_need("agent_lines", PREFIX, PATTERN, None)
+NEEDS = (INSTANCES, LINES)
+
+
 def collect(view: View) -> Facts:
-    lines, trouble = view.get("agent_lines")
-    answer, why = view.maybe("instances", None)
-    return Facts(lines, tuple(answer[0]) if answer else None, view.now, "; ".join(filter(None, (trouble, why))))
+    lines, trouble = view.get(LINES)
+    instances, why = known_instances(view)
+    return Facts(lines, instances, view.now, "; ".join(filter(None, (trouble, why))))
+
+
+def known_instances(view: View) -> tuple[tuple[Instance, ...] | None, str]:
+    """All that were listed; None, and why, where none could be: then nobody knows whose lines are history."""
+    (instances, _), why = view.maybe(INSTANCES, ((), ""))
+    return (None if why else instances), why
 
 
 @dataclass(frozen=True)
-class Said:
+class Report:
     """What one line of the agent says; ``wants`` is its own word for the recovery, if any."""
 
     rule: Rule
@@ -104,7 +122,7 @@ class Said:
     wants: str = ""
 
 
-def understand(text: str) -> Said | None:
+def understand(text: str) -> Report | None:
     """One line of the agent; None for a line that reports no health event."""
     if not MARK.search(text):
         return None
@@ -116,20 +134,22 @@ def understand(text: str) -> Said | None:
     xid = _XID.search(text)
     number = f"Xid {xid['xid']} on {xid['pci']}" if xid else ""
     if "XidUserAppError" in text:
-        return Said(PROGRAM, number or "XidUserAppError")
+        return Report(PROGRAM, number or "XidUserAppError")
     if match := _CONDITION.search(text):
         reason = _find(raw, "reason")
-        return Said(FAULT, " ".join(filter(None, (reason, number))) or match["condition"], _WANTS[match["condition"]])
+        return Report(FAULT, " ".join(filter(None, (reason, number))) or match["condition"], _WANTS[match["condition"]])
     if action := _find(raw, "Action"):
         what = " ".join(filter(None, (_find(raw, "Type"), _find(raw, "Reason"), number)))
-        return Said(FAULT, what or clean(everything, 120), action)
+        return Report(FAULT, what or clean(everything, 120), action)
     if "DCGM Policy Violation found" in text:
         code = _find(raw, "ErrNum")
-        return Said(VIOLATION, f"{_find(raw, 'condition') or 'DCGM policy'}{f' {code}' if code else ''}")
+        return Report(VIOLATION, f"{_find(raw, 'condition') or 'DCGM policy'}{f' {code}' if code else ''}")
     condition = _find(raw, "type")
     if condition and _find(raw, "status").lower() == "false":
         return None
-    return Said(VIOLATION, " ".join(filter(None, (condition, _find(raw, "reason"), number))) or clean(everything, 120))
+    return Report(
+        VIOLATION, " ".join(filter(None, (condition, _find(raw, "reason"), number))) or clean(everything, 120)
+    )
 
 
 def _normal(value: Any) -> Any:
@@ -154,30 +174,30 @@ def _find(raw: Any, name: str) -> str:
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     names = {instance.id: instance.subject for instance in facts.instances or ()}
-    found: dict[tuple[Rule, str], list[tuple[LogLine, Said]]] = {}
+    by_rule: dict[tuple[Rule, str], list[tuple[LogLine, Report]]] = {}
     for line in facts.lines:
-        said = understand(line.text)
+        report = understand(line.text)
         # An instance that is gone took its fault with it, even where the node's name lives on.
         gone = facts.instances is not None and line.instance not in names
-        if said and line.instance and not gone:
-            found.setdefault((said.rule, line.instance), []).append((line, said))
-    for (rule, instance), lines in found.items():
+        if report and line.instance and not gone:
+            by_rule.setdefault((report.rule, line.instance), []).append((line, report))
+    for (rule, instance), lines in by_rule.items():
         yield _finding(
-            rule, names.get(instance, instance), instance, sorted(lines, key=lambda one: -one[0].time), facts
+            rule, names.get(instance, instance), instance, sorted(lines, key=lambda pair: -pair[0].time), facts
         )
     if facts.trouble:
         raise Unknown(facts.trouble)
 
 
-def _finding(rule: Rule, subject: str, instance: str, lines: list[tuple[LogLine, Said]], facts: Facts) -> Finding:
-    newest, said = lines[0]
+def _finding(rule: Rule, subject: str, instance: str, lines: list[tuple[LogLine, Report]], facts: Facts) -> Finding:
+    newest, report = lines[0]
     often = f"{len(lines)} times, last " if len(lines) > 1 else ""
-    wants = next((said.wants for _, said in lines if said.wants), "")
+    wants = next((report.wants for _, report in lines if report.wants), "")
     steps = [Suggestion(LOOK, "see the kernel log around that time", "srun -w {nodes} sudo dmesg -T")]
     if rule is FAULT:
         steps += [suggest.save_evidence(), suggest.drain(rule.id)]
     return rule.found(
-        f"{often}{span((facts.now - newest.time) / 60)} ago on {instance}: {said.what}"
+        f"{often}{span((facts.now - newest.time) / 60)} ago on {instance}: {report.what}"
         + (f"; the agent asks for {wants}" if wants else ""),
         evidence=evidence(line for line, _ in lines),
         suggest=steps,

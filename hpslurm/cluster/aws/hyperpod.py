@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from hpslurm.cluster.aws.view import View
-from hpslurm.cluster.causes import cause_of
+from hpslurm.cluster.aws.view import CLUSTER, Need, Source, View
+from hpslurm.cluster.failures import failure_of
 from hpslurm.cluster.model import CONTROLLER, LOGIN, WORKER, Cluster, Group, Instance
 from hpslurm.core.finding import CONFIGURE, LOOK, P0, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
@@ -91,8 +91,7 @@ def parse_cluster(raw: dict[str, Any]) -> Cluster:
 
 
 def _group(raw: dict[str, Any], vpc: dict[str, Any]) -> Group:
-    own = raw.get("OverrideVpcConfig")
-    network = own or vpc
+    network = raw.get("OverrideVpcConfig") or vpc
     slurm = raw.get("SlurmConfig") or {}
     role = {"Controller": CONTROLLER, "Login": LOGIN, "Compute": WORKER, "Worker": WORKER}
     return Group(
@@ -105,7 +104,6 @@ def _group(raw: dict[str, Any], vpc: dict[str, Any]) -> Group:
         partitions=tuple(slurm.get("PartitionNames") or ()),
         security_groups=tuple(network.get("SecurityGroupIds") or ()),
         subnets=tuple(network.get("Subnets") or ()),
-        own_network=bool(own),
         scaling=bool((raw.get("ActiveOperations") or {}).get("Scaling")),
         image_status=raw.get("ImageVersionStatus") or "",
         update=raw.get("SoftwareUpdateStatus") or "",
@@ -144,12 +142,20 @@ def seconds(value: Any) -> float | None:
     return value.timestamp() if isinstance(value, datetime) else None
 
 
+def _read_instances(source: Source) -> tuple[tuple[Instance, ...], str]:
+    """Also where the cluster may not be described; then no group tells their roles."""
+    cluster = None if isinstance(source.answer, Unknown) else source.cluster
+    listing = fetch_instances(source.aws, cluster.name if cluster else source.name)
+    return tuple(parse_instance(raw, cluster) for raw in listing.items), listing.trouble
+
+
+INSTANCES = Need("instances", lambda source, _: _read_instances(source))
+NEEDS = (CLUSTER, INSTANCES)
+
+
 def collect(view: View) -> Facts:
-    cluster: Cluster = view.get("cluster")
-    instances, trouble = view.maybe("instances", ((), ""))
-    found, partial = instances
-    old, _ = view.maybe("old", "")
-    return Facts(cluster, tuple(found), view.now, "; ".join(filter(None, (trouble or partial, old))))
+    (instances, partial), trouble = view.maybe(INSTANCES, ((), ""))
+    return Facts(view.get(CLUSTER), instances, view.now, "; ".join(filter(None, (trouble or partial, view.old))))
 
 
 # judging
@@ -331,13 +337,13 @@ def named(cluster: Cluster) -> str:
 
 
 def _meaning(text: str) -> str:
-    cause = cause_of(text)
-    return f"; {cause.cause}" if cause else ""
+    failure = failure_of(text)
+    return f"; {failure.meaning}" if failure else ""
 
 
 def _remedy(text: str) -> list[Suggestion]:
-    cause = cause_of(text)
-    return [Suggestion(CONFIGURE, cause.step)] if cause else []
+    failure = failure_of(text)
+    return [Suggestion(CONFIGURE, failure.remedy)] if failure else []
 
 
 def span(minutes: float) -> str:

@@ -11,9 +11,10 @@ import re
 import shlex
 from collections.abc import Iterator
 
-from hpslurm.cluster.aws.health_agent import LogLine, evidence, log_group
-from hpslurm.cluster.aws.hyperpod import span
-from hpslurm.cluster.aws.view import View
+from hpslurm.cluster.aws import deep_checks
+from hpslurm.cluster.aws.health_agent import LogLine, evidence, known_instances, log_group, log_need
+from hpslurm.cluster.aws.hyperpod import INSTANCES, span
+from hpslurm.cluster.aws.view import CLUSTER, View
 from hpslurm.cluster.model import Cluster, Instance
 from hpslurm.core.finding import CONFIGURE, LOOK, P1, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
@@ -54,13 +55,15 @@ class Facts:
     trouble: str = ""
 
 
+LINES = log_need("lifecycle_lines", PREFIX, PATTERN, after=deep_checks.LINES)
+NEEDS = (CLUSTER, INSTANCES, LINES)
+
+
 def collect(view: View) -> Facts:
-    cluster: Cluster = view.get("cluster")
-    lines, trouble = view.get("lifecycle_lines")
-    answer, why = view.maybe("instances", None)
-    return Facts(
-        lines, cluster, tuple(answer[0]) if answer else None, view.now, "; ".join(filter(None, (trouble, why)))
-    )
+    cluster = view.get(CLUSTER)
+    lines, trouble = view.get(LINES)
+    instances, why = known_instances(view)
+    return Facts(lines, cluster, instances, view.now, "; ".join(filter(None, (trouble, why))))
 
 
 def understand(text: str) -> str:

@@ -13,7 +13,8 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from hpslurm.cluster.aws.view import View
+from hpslurm.cluster.aws.hyperpod import INSTANCES
+from hpslurm.cluster.aws.view import CLUSTER, Need, Source, View
 from hpslurm.cluster.model import Cluster, Group, Instance
 from hpslurm.core.finding import CONFIGURE, LOOK, P0, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
@@ -109,8 +110,8 @@ def fetch_interfaces(aws: Aws, cluster: Cluster, instances: Iterable[Instance]) 
     if not subnets:
         raise Skip("the cluster has no VpcConfig: it runs in a network of HyperPod's own")
     trains = {group.name for group in cluster.groups if group.trains}
-    addresses = [one.address for one in instances if one.address and one.group in trains]
-    found: list[Interface] = []
+    addresses = [instance.address for instance in instances if instance.address and instance.group in trains]
+    interfaces: list[Interface] = []
     for begin in range(0, len(addresses), MOST_FILTER_VALUES):
         listing = aws.listed(
             "ec2",
@@ -122,10 +123,10 @@ def fetch_interfaces(aws: Aws, cluster: Cluster, instances: Iterable[Instance]) 
             ],
             MaxResults=1000,
         )
-        found += (parse_interface(raw) for raw in listing.items)
+        interfaces += (parse_interface(raw) for raw in listing.items)
         if listing.trouble:
-            return tuple(found), listing.trouble
-    return tuple(found), ""
+            return tuple(interfaces), listing.trouble
+    return tuple(interfaces), ""
 
 
 def parse_interface(raw: dict[str, Any]) -> Interface:
@@ -137,14 +138,24 @@ def parse_interface(raw: dict[str, Any]) -> Interface:
     )
 
 
+def _read_interfaces(source: Source, view: View) -> tuple[tuple[Interface, ...], str]:
+    instances, _ = view.get(INSTANCES)
+    return fetch_interfaces(source.aws, source.cluster, instances)
+
+
+RULES = Need("rules", lambda source, _: fetch_rules(source.aws, source.cluster))
+INTERFACES = Need("interfaces", _read_interfaces, after=INSTANCES)
+NEEDS = (CLUSTER, INSTANCES, RULES, INTERFACES)
+
+
 def collect(view: View) -> Facts:
-    cluster: Cluster = view.get("cluster")
-    rules, trouble = view.get("rules")
-    (instances, _), _ = view.maybe("instances", ((), ""))
-    (interfaces, cut), why = view.maybe("interfaces", ((), ""))
+    cluster = view.get(CLUSTER)
+    rules, trouble = view.get(RULES)
+    (instances, _), _ = view.maybe(INSTANCES, ((), ""))
+    (interfaces, cut), why = view.maybe(INTERFACES, ((), ""))
     if not any(group.trains for group in cluster.groups):
         raise Skip("no instance group of a type with EFA")
-    return Facts(cluster, rules, interfaces, tuple(instances), "; ".join(filter(None, (cut, why))), trouble)
+    return Facts(cluster, rules, interfaces, instances, "; ".join(filter(None, (cut, why))), trouble)
 
 
 # judging
@@ -171,10 +182,10 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
         if unseen.intersection(group.security_groups) or not group.security_groups:
             continue
         yield from _judge_self(group, by_group, cluster)
-    for number, one in enumerate(training):
+    for number, group in enumerate(training):
         for other in training[number + 1 :]:
-            if not unseen.intersection((*one.security_groups, *other.security_groups)):
-                yield from _judge_pair(one, other, by_group, cluster)
+            if not unseen.intersection((*group.security_groups, *other.security_groups)):
+                yield from _judge_pair(group, other, by_group, cluster)
     yield from _judge_interfaces(facts)
     if trouble := "; ".join(filter(None, troubles)):
         raise Unknown(trouble)
@@ -267,8 +278,8 @@ def _judge_interfaces(facts: Facts) -> Iterator[Finding]:
 
 
 def _found_instead(groups: Iterable[str], have: Iterable[SgRule], direction: str) -> list[Evidence]:
-    found = [Evidence(f"{direction} rule of {rule.group}", str(rule)) for rule in have]
-    return found or [Evidence("DescribeSecurityGroupRules", f"{' '.join(groups)}: no {direction} rule at all")]
+    evidence = [Evidence(f"{direction} rule of {rule.group}", str(rule)) for rule in have]
+    return evidence or [Evidence("DescribeSecurityGroupRules", f"{' '.join(groups)}: no {direction} rule at all")]
 
 
 def _region(cluster: Cluster) -> str:

@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from hpslurm.cluster.aws.security_groups import Interface
-from hpslurm.cluster.aws.view import View
+from hpslurm.cluster.aws.hyperpod import INSTANCES
+from hpslurm.cluster.aws.security_groups import INTERFACES, Interface
+from hpslurm.cluster.aws.view import CLUSTER, Need, View
 from hpslurm.cluster.model import Cluster, Instance
 from hpslurm.core.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
@@ -67,19 +68,22 @@ def parse(raw: dict[str, Any]) -> Subnet:
     )
 
 
+SUBNETS_IN_USE = Need("subnets", lambda source, _: fetch(source.aws, source.cluster))
+NEEDS = (CLUSTER, INSTANCES, INTERFACES, SUBNETS_IN_USE)
+
+
 def collect(view: View) -> Facts:
-    cluster: Cluster = view.get("cluster")
-    subnets, trouble = view.get("subnets")
-    (instances, _), _ = view.maybe("instances", ((), ""))
-    (interfaces, _), _ = view.maybe("interfaces", ((), ""))
-    partitions, _ = view.maybe("partitions", {})
+    cluster = view.get(CLUSTER)
+    subnets, trouble = view.get(SUBNETS_IN_USE)
+    (instances, _), _ = view.maybe(INSTANCES, ((), ""))
+    (interfaces, _), _ = view.maybe(INTERFACES, ((), ""))
     if not any(group.trains for group in cluster.groups):
         raise Skip("no instance group of a type with EFA")
     return Facts(
         cluster,
         subnets,
         zones_of(cluster, instances, subnets, interfaces),
-        {**_own_partitions(cluster, instances), **partitions},
+        {**_own_partitions(cluster, instances), **view.partitions},
         trouble,
     )
 
@@ -115,7 +119,7 @@ def _own_partitions(cluster: Cluster, instances: Iterable[Instance]) -> dict[str
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
-    said: set[str] = set()
+    reported: set[str] = set()
     for partition, nodes in _smallest_first(facts.partitions):
         here = {node: facts.zones[node] for node in nodes if node in facts.zones}
         count = Counter(here.values())
@@ -123,9 +127,9 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
             continue
         usual = max(count, key=lambda zone: (count[zone], zone))
         odd = [node for node, zone in here.items() if zone != usual]
-        if said.issuperset(odd):  # a partition over all groups repeats what a smaller one said
+        if reported.issuperset(odd):  # a partition over all groups repeats what a smaller one said
             continue
-        said.update(odd)
+        reported.update(odd)
         spread = ", ".join(f"{number} in {zone}" for zone, number in sorted(count.items()))
         for node in odd:
             yield SPLIT.found(

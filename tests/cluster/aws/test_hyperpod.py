@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpslurm.cluster import causes
+from hpslurm.cluster import failures
 from hpslurm.cluster.aws import hyperpod
 from hpslurm.cluster.aws.hyperpod import Facts
 from hpslurm.cluster.model import LOGIN, WORKER, Cluster, Group, Instance
@@ -177,11 +177,11 @@ def test_a_type_without_figures_is_not_taken_for_one_without_efa():
     assert not replace(WORKERS, role=LOGIN).trains
 
 
-@pytest.mark.parametrize("row", causes.table(), ids=lambda row: row.id)
+@pytest.mark.parametrize("row", failures.table(), ids=lambda row: row.id)
 def test_every_failure_text_is_recognised_by_its_own_row(row):
-    assert row == causes.cause_of(row.example)
+    assert row == failures.failure_of(row.example)
     assert row.retry in ("yes", "no", "maybe")
 
 
 def test_an_unknown_failure_text_gets_no_cause():
-    assert causes.cause_of("everything is fine") is None
+    assert failures.failure_of("everything is fine") is None

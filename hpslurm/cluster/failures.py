@@ -9,21 +9,21 @@ from hpslurm.core.values import dataclass
 
 
 @dataclass(frozen=True)
-class Cause:
+class Failure:
     """``retry`` is yes, no or maybe: whether trying again helps by itself."""
 
     id: str
     contains: str
-    cause: str
+    meaning: str
     retry: str
-    step: str
+    remedy: str
     example: str
 
 
 @cache
-def table() -> tuple[Cause, ...]:
-    return tuple(Cause(**row) for row in toml.table("failures"))
+def table() -> tuple[Failure, ...]:
+    return tuple(Failure(**row) for row in toml.table("failures"))
 
 
-def cause_of(text: str) -> Cause | None:
+def failure_of(text: str) -> Failure | None:
     return next((row for row in table() if row.contains in text), None)

@@ -1,0 +1,143 @@
+"""On how many ranks a run really was: by what was meant, by the list of devices, and by busbw / algbw of its rows.
+
+Without MPI every process tests its own GPU, and a table that looks fine says nothing about the network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from hpslurm.core.finding import LOOK, Evidence, Finding, Suggestion
+from hpslurm.core.values import dataclass
+from hpslurm.nccl_tests.rules import NEVER_LEFT, ONE_RANK, RANKS
+from hpslurm.nccl_tests.verdict import Facts
+from hpslurm.nccl_tests.words import count
+from hpslurm.scan.nccl_tests import Row, Table
+
+_LOOK_AT_MPI = (
+    Suggestion(LOOK, "a build without MPI never starts a second node", "ldd $(command -v all_reduce_perf) | grep mpi"),
+    Suggestion(LOOK, "srun must speak the PMI of that MPI", "srun --mpi=list"),
+)
+
+
+def factor(collective: str, ranks: int) -> float | None:
+    """busbw divided by algbw for this many ranks, or None where it tells nothing about them."""
+    if collective == "all_reduce":
+        return 2 * (ranks - 1) / ranks
+    if collective in ("all_gather", "reduce_scatter", "alltoall", "gather", "scatter"):
+        return (ranks - 1) / ranks
+    return None
+
+
+def measured_ratio(rows: Iterable[Row]) -> tuple[float, float] | None:
+    """busbw / algbw of the fastest row, and by how much rounding may have moved it."""
+    halves = [half for row in rows for half in row.halves if half.algbw > 0 and math.isfinite(half.algbw)]
+    if not halves:
+        return None
+    best = max(halves, key=lambda half: half.algbw)
+    if not math.isfinite(best.busbw):
+        return None
+    ratio = best.busbw / best.algbw
+    unit = 0.005 if best.algbw < 1000 else 0.5
+    return ratio, 0.002 + unit / best.algbw * (1 + ratio)
+
+
+def collective_of(table: Table) -> str:
+    """The name of the test; up to 2.16 the table has none, and only all_reduce shows in its numbers."""
+    measured = measured_ratio(table.rows)
+    ranks = max((device.rank for device in table.devices), default=0) + 1
+    if table.collective or measured is None or ranks < 3:
+        return table.collective
+    ratio, slack = measured
+    return "all_reduce" if ratio > 1 + slack else ""
+
+
+def ranks_from(collective: str, ratio: float, slack: float) -> int | None:
+    """The number of ranks that gives this ratio; None for one that cannot be told any more."""
+    whole = 2.0 if collective == "all_reduce" else 1.0
+    if factor(collective, 2) is None or whole - ratio <= slack:
+        return None
+    return max(1, round(whole / (whole - ratio)))
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """What each source says about the size of the run."""
+
+    meant: int | None
+    listed: int | None
+    hosts: int | None
+    measured: int | None  # from busbw / algbw, where it can be told
+    fits: bool  # whether the ratio fits what was meant or listed
+
+
+def ranks_of(facts: Facts, table: Table) -> Ranks:
+    listed = max((device.rank for device in table.devices), default=-1) + 1 or None
+    if table.parameters and listed:  # JSON lists one entry a process
+        listed = max(
+            listed,
+            len(table.devices) * (table.parameters.gpus * table.parameters.threads if not table.first_line else 1),
+        )
+    meant = facts.nodes * facts.gpus if facts.nodes and facts.gpus else None
+    hosts = len(table.hosts) or None
+    wanted = meant or (None if table.cut else listed) or facts.output.log.ranks
+    measured = measured_ratio(table.rows)
+    if measured is None or wanted is None:
+        return Ranks(meant, listed, hosts, None, True)
+    ratio, slack = measured
+    should = factor(collective_of(table), wanted)
+    if should is None:
+        return Ranks(meant, listed, hosts, None, True)
+    return Ranks(meant, listed, hosts, ranks_from(collective_of(table), ratio, slack), abs(should - ratio) <= slack)
+
+
+def other_ranks(facts: Facts, table: Table, ranks: Ranks) -> Finding | None:
+    """What to say where it ran on others than meant: on one node only, or on another number."""
+    meant_nodes = facts.nodes or 1
+    measured = f"busbw / algbw says {ranks.measured}" if ranks.measured else "busbw / algbw fits no such number"
+    of_one_node = facts.gpus or (ranks.listed // ranks.hosts if ranks.listed and ranks.hosts else None)
+    nodes = max(meant_nodes, ranks.hosts or 1)
+    one_node_fits = not ranks.fits and nodes > 1 and of_one_node is not None and ranks.measured == of_one_node
+    if one_node_fits or (meant_nodes > 1 and ranks.hosts == 1 and not table.cut):
+        return NEVER_LEFT.found(
+            f"{count(nodes, 'node')} were meant, but the ranks of one node talked only to each other ({measured})",
+            evidence=_device_list(table, ranks),
+            suggest=_LOOK_AT_MPI,
+        )
+    other_list = bool(ranks.meant and ranks.listed and ranks.meant != ranks.listed)
+    other_hosts = bool(facts.nodes and ranks.hosts and facts.nodes != ranks.hosts)
+    if ranks.fits and (table.cut or not (other_list or other_hosts)):
+        return None
+    said = measured if not ranks.fits else f"on {count(ranks.hosts, 'host')}"
+    wanted = ranks.meant or ranks.listed or facts.output.log.ranks
+    return RANKS.found(
+        f"{count(wanted, 'rank')} on {count(facts.nodes or ranks.hosts, 'node')} were meant; "
+        f"the device list has {ranks.listed or 'none'}, {said}",
+        evidence=_device_list(table, ranks),
+        suggest=_LOOK_AT_MPI,
+    )
+
+
+def _device_list(table: Table, ranks: Ranks) -> list[Evidence]:
+    listed = count(ranks.listed, "rank") if ranks.listed else "no ranks"
+    return [Evidence("device list", f"{listed} on {', '.join(table.hosts[:8]) or 'no host'}")]
+
+
+def one_rank(table: Table) -> Finding:
+    return ONE_RANK.found(
+        f"one rank has nobody to talk to; nccl-tests prints busbw 0 then ({len(table.rows)} sizes ran)",
+        suggest=[Suggestion(LOOK, "two GPUs or more are needed", "hpslurm nccl-tests --gpus 8")],
+    )
+
+
+def shape(facts: Facts) -> tuple[str, int, int, str] | None:
+    """Collective, nodes, ranks and NCCL version of the run, or None where nodes, ranks or rows are not known."""
+    if not facts.output.tables:
+        return None
+    table = facts.output.tables[-1]
+    ranks = ranks_of(facts, table)
+    nodes, number = facts.nodes or ranks.hosts, ranks.meant or ranks.listed
+    if not nodes or not number or not (collective_of(table) or table.rows):
+        return None
+    return collective_of(table) or "all_reduce", nodes, number, table.nccl or facts.output.log.version

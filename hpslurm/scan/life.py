@@ -1,0 +1,90 @@
+"""Signs that work went on: the first and the last of them, bars of progress, and what NCCL's set-up reached."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from hpslurm.core.finding import NOISE, Event
+from hpslurm.core.text import whole
+from hpslurm.scan import prefix
+
+Lines = list[tuple[int, str]]  # line number, text
+RECENT = 3  # lines of work that show that it went on, not only began again
+
+_LIFE = re.compile(
+    r"\d{1,3}%\|[^|]*\| *\d+/\d+|(?:loss|Loss)\b(?: is)?[ :=]+\d|[Ee]poch(?: is)?[ :=\[]+\d+|(?:iter(?:ation)?|[Ss]tep)[ :=\[]+\d+[^\n]*(?:loss|time|lr|tok)|Init COMPLETE|"  # noqa: E501
+    r"Training (?:complete|finished|done)|tokens?/s|it/s\]|s/it\]|samples?/s|Avg bus bandwidth|Out of bounds values : 0 OK|"  # noqa: E501
+    r"throughput[ :=]+\d|elapsed time per iteration|Destroy COMPLETE|"
+    r"Connected after \d+ retries|Step created for StepId|"
+    r"\.\.\. passed$|All tests passed|Test [Pp]assed|now responding"
+)
+# Of these, what shows work itself, not only a start.
+_WORK = re.compile(
+    r"(?i)\bloss\b|\bepoch\b|\bstep\b|\biter(?:ation)?\b|tok(?:en)?s?/s|it/s|s/it|samples?/s|passed|now responding"
+)
+# NCCL's set-up chose how to talk to other nodes.
+_CHOSEN = re.compile(
+    r"Using network (?!Socket)\w+|Using internal [Nn]etwork \w+|NET/(?:IB|Socket|OFI) ?: (?:Using \[|\d+ interfaces found)|Selected [Pp]rovider is (?!tcp|sockets)\w|Using transport protocol|Active: active \(running\)|\[c10d - debug\] The (?:server has started|client socket)"  # noqa: E501
+)
+_BAR = re.compile(
+    r"(?P<label>[^|%\r\n]{0,60}?)(?P<percent>\d{1,3})%\|[^|]*\| *(?P<done>[\d.]+\w*)/(?P<all>[\d.]+\w*) *"
+    r"\[(?P<elapsed>[\d:]+)<[^\]]*?(?P<unit>[A-Za-z]+)/s"
+)
+_STEPS = re.compile(r"(?i)\b(?:train\w*|epoch|step|iter\w*)\b|loss=|it\b")  # bars of the training itself
+
+
+def events(path: str, lines: Lines) -> Iterator[Event]:
+    yield from _signs(path, lines)
+    yield from _bars(path, lines)
+    yield from _proof(path, lines)
+
+
+def _signs(path: str, lines: Lines) -> Iterator[Event]:
+    """The first and the last sign of life; with the last goes where the last few began that show work."""
+    alive = [(number, line) for number, line in lines if _LIFE.search(line)]
+    if not alive:
+        return
+    (first, began), (last, line) = alive[0], alive[-1]
+    yield Event("life-began", NOISE, path, first, began[:300])
+    mark = prefix.read(line)
+    recent = [number for number, line in alive if _WORK.search(line)][-RECENT:]
+    facts = (("recent", str(recent[0])),) if len(recent) == RECENT else ()
+    yield Event("life", NOISE, path, last, line[:300], mark.time, mark.rank, mark.host, facts=facts)
+
+
+def _bars(path: str, lines: Lines) -> Iterator[Event]:
+    """The last state of each bar of preparing work: which share is done, after how many seconds."""
+    last: dict[str, Event] = {}
+    for number, line in lines:
+        for segment in line.split("\r") if "%|" in line else ():
+            for match in _BAR.finditer(segment):
+                if _STEPS.search(match["label"]) or _STEPS.search(match["unit"]):
+                    continue
+                label = re.sub(r"\W+", " ", match["label"])[-30:].strip()
+                old = last.get(label)
+                if old is None or (whole(old.fact("percent")) or 0) <= int(match["percent"]):
+                    last[label] = _bar(path, number, segment, match)
+    yield from last.values()
+
+
+def _bar(path: str, number: int, segment: str, match: re.Match[str]) -> Event:
+    mark = prefix.read(segment[: match.start("percent")])
+    facts = (("percent", match["percent"]), ("elapsed", str(_seconds(match["elapsed"]))))
+    return Event("progress", NOISE, path, number, segment[:300], mark.time, mark.rank, mark.host, facts=facts)
+
+
+def _seconds(clock: str) -> int:
+    """Of 1:02:03, or 02:03."""
+    seconds = 0
+    for part in clock.split(":"):
+        seconds = seconds * 60 + (whole(part) or 0)
+    return seconds
+
+
+def _proof(path: str, lines: Lines) -> Iterator[Event]:
+    for number, line in lines:
+        if _CHOSEN.search(line):
+            facts = (("what", "NCCL's set-up, as far as it is shown"),)
+            yield Event("proof", NOISE, path, number, line[:300], facts=facts)
+            return

@@ -1,0 +1,168 @@
+"""Rows of nccl-tests in a job's output: wrong results, and bandwidth that collapses or stays far below the machine's.
+
+Not ``nccl_tests.Reader``: that reads columns by the header above them and keeps whole numbers of wrong results only.
+Here rows count that stand in a window of a long file without their header, and the error column of old versions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+
+from hpslurm.core import toml
+from hpslurm.core.finding import NOISE, Event
+from hpslurm.core.text import whole
+from hpslurm.core.values import dataclass, field
+from hpslurm.scan import model
+
+Lines = list[tuple[int, str]]  # line number, text
+ANY_GPU = 5.0  # GB/s; a GPU that no row knows
+COLLAPSE, FALLEN = 1 << 18, 0.1  # bytes from which a larger size must not fall to a tenth of the bandwidth
+SATURATED = 64 << 20  # bytes from which a row says something about bandwidth
+LARGE = 1 << 30  # bytes from which it says all of it
+SMALLER = 2  # the floor is divided by this where all sizes are smaller
+OTHER_TEST = 4  # and by this for a test that is no all-reduce
+SIDE_BY_SIDE = 0.4  # of the best run of the same size: far below
+HALF = 0.5  # of what others measured on the type: far below, whatever the run
+MOST_ERROR = 0.01  # in the error column of old versions
+MOST_WIDTH = 16  # bytes of an element, and more: size and count belong together
+
+_TYPES = "int8|uint8|int32|uint32|int64|uint64|half|float|double|bfloat16|f8e4m3|f8e5m2|char|int"
+ROW = re.compile(
+    rf"^(?:\s*\[\d+,\d+\]<std(?:out|err)>:\s?|\s*\d+: )?\s*(?:\d+ +)?(\d+)\s+(\d+)\s+({_TYPES})\s+(\S.*)$", re.MULTILINE
+)
+_DEVICE = re.compile(r"Rank\s+(\d+)(?:\s+Group\s+\d+)?\s+Pid\s+\d+ on\s+(\S+) device\s+\d+ \[[0-9a-fx:.]+\] (.+?)\s*$")
+_STARTED = re.compile(
+    r"Collective test starting: (\w+)"
+    r"|\b(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|alltoall|sendrecv|broadcast)_perf\b"
+)
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?|N/A")
+_MACHINE = re.compile(r"Running on (p\d\w*(?:-\w+)?\.\d+xlarge)")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One size; bandwidth out of place and in place."""
+
+    size: int
+    number: int  # of its line
+    text: str
+    bandwidths: tuple[float, ...]
+    wrong: bool
+
+    @property
+    def best(self) -> float:
+        return max(self.bandwidths)
+
+
+@dataclass
+class Run:
+    rows: list[Row] = field(default_factory=list)
+    hosts: set[str] = field(default_factory=set)
+    model: str = ""
+    test: str = ""
+
+
+def events(path: str, lines: Lines) -> Iterator[Event]:
+    run = _read(lines)
+    for row in run.rows:
+        if row.wrong:
+            yield model.evidence("tests-wrong", path, row.number, row.text)
+    timed = [row for row in run.rows if row.bandwidths]
+    if not timed:
+        return
+    yield Event("life", NOISE, path, timed[-1].number, timed[-1].text)
+    large = [row for row in timed if row.size >= SATURATED]
+    slow = _fallen(timed) or _slower_than_another(large) or _below_floor(large, run, lines)
+    if slow is not None:
+        row, bandwidth, expected = slow
+        facts = (("busbw", f"{bandwidth}"), ("expected", expected))
+        yield model.evidence("tests-slow", path, row.number, row.text, facts=facts)
+
+
+def _read(lines: Lines) -> Run:
+    run = Run()
+    for number, line in lines:
+        if device := _DEVICE.search(line):
+            run.hosts.add(device[2])
+            run.model = device[3]
+        elif started := _STARTED.search(line):
+            run.test = started[1] or started[2]
+        elif (match := ROW.match(line)) and (row := _row(number, line, match)) is not None:
+            run.rows.append(row)
+    return run
+
+
+def _row(number: int, line: str, match: re.Match[str]) -> Row | None:
+    size, count = whole(match[1]), whole(match[2])
+    if size is None or count is None or (count and size % count and size // count > MOST_WIDTH):
+        return None
+    halves = _halves([word for word in match[4].split() if _NUMBER.fullmatch(word)])
+    return Row(size, number, line.strip()[:300], _bandwidths(halves), any(_is_wrong(half[3]) for half in halves))
+
+
+def _halves(figures: list[str]) -> list[list[str]]:
+    """Time, algbw, busbw and #wrong, once or twice; a root may stand before, -1 where the collective has none."""
+    if figures[:1] == ["-1"] or (len(figures) % 4 == 1 and figures[0].lstrip("-").isdigit()):
+        figures = figures[1:]
+    return [half for half in (figures[0:4], figures[4:8]) if len(half) == 4]
+
+
+def _bandwidths(halves: list[list[str]]) -> tuple[float, ...]:
+    try:
+        return tuple(float(half[2]) for half in halves)
+    except ValueError:
+        return ()
+
+
+def _is_wrong(figure: str) -> bool:
+    """The #wrong column holds whole numbers; the older error column holds tiny fractions, which are fine."""
+    if figure.isdigit():
+        return figure.strip("0") != ""
+    return ("e" in figure or "." in figure) and float(figure) > MOST_ERROR
+
+
+Slow = tuple[Row, float, str]  # the row, its bandwidth, what was expected
+
+
+def _fallen(rows: list[Row]) -> Slow | None:
+    for before, after in pairwise(rows):
+        if after.size > before.size >= COLLAPSE and after.best < FALLEN * before.best:
+            return after, after.best, f"{before.best}, as at a smaller size"
+    return None
+
+
+def _slower_than_another(large: list[Row]) -> Slow | None:
+    """One size again and again: runs that were put side by side."""
+    same = [row for row in large if row.size == large[-1].size]
+    best = max((row.best for row in same), default=0.0)
+    slow = [row for row in same if row.best < SIDE_BY_SIDE * best]
+    return (slow[0], min(row.best for row in slow), f"{best} in another run") if slow else None
+
+
+def _below_floor(large: list[Row], run: Run, lines: Lines) -> Slow | None:
+    if not large:
+        return None
+    best = max(large, key=lambda row: row.best)
+    floor = _floor(run.model, len(run.hosts), "\n".join(line for _, line in lines))
+    if run.test and not re.match(r"all_?reduce", run.test):
+        floor /= OTHER_TEST
+    if best.size < LARGE:
+        floor /= SMALLER
+    return (large[-1], best.best, f"{floor:g} or more") if 0 < best.best < floor else None
+
+
+def _floor(gpu: str, hosts: int, text: str) -> float:
+    """Bus bandwidth of a large all_reduce, GB/s of 10^9 bytes, below which something is wrong (bandwidth.toml)."""
+    tables = toml.whole("bandwidth")
+    if (machine := _MACHINE.search(text)) and hosts > 1:
+        figures: list[float] = [
+            max(row["busbw"].values()) for row in tables["row"] if row["type"] == machine[1] and row["nodes"] > 1
+        ]
+        if figures:
+            return HALF * min(figures)
+    for row in tables["floor"]:
+        if row["gpu"] in gpu:
+            return float(row["several"] if hosts > 1 else row["one"])
+    return ANY_GPU

@@ -1,0 +1,107 @@
+"""Lines of trouble that no row of patterns.toml knows: how grave they sound, and what they are about.
+
+Weak evidence, and what is shown where no cause is known. tables/trouble.toml holds the words.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from hpslurm.core import toml
+from hpslurm.core.finding import ROOT, SYMPTOM, Event
+from hpslurm.core.values import dataclass, replace
+from hpslurm.scan import prefix
+from hpslurm.scan.checks import gpu_of
+
+SHORTEST, LONGEST = 6, 1000  # characters of a line that is looked at
+PREFIX = 120  # characters in which a level stands
+LEAST = 6  # gravity of a line that may speak for a cause
+# Words of settings, of good ends and of talk about errors: no trouble.
+_NO_TROUBLE = re.compile(
+    r"(?i)\b(?:no|0|zero|without|ignor\w+|any) (?:errors?|failures?|problems?|issues?|exceptions?)\b"
+    r"|\berrors?[\w ]{0,12}[=:] *(?:0\b|none|false|\[\]|null)"
+    r"|(?:fail|error|timeout|missing|lost|dead|abort|kill|retr)\w*[-_]?\w*[ \"']*[=:] ?"
+    r"[\"']?(?:[\d.]+|true|false|none|null|yes|no|auto|ignore|\w{1,12})?[\"']?[,}\s]*$"
+    r"|--[\w-]*(?:fail|error|timeout|missing|lost|kill)[\w-]*|\b\w+_(?:error|errors|loss|fail|timeout)s?\b *[=:]"
+    r"|(?:mean|avg|val|train|test|abs|sq\w*|root)[\w ]{0,12}error\b"
+    r"|if (?:you|this|the|it)\b|please (?:note|consider|see)|for (?:debugging|more information)"
+    r"|see (?:the )?(?:log|documentation|https?:)|\bhint\b|set [A-Z_]+="
+    r"|successfully|recovered|recovery complete|resolved|retry succeeded|will (?:be )?(?:retr\w+|use|fall ?back)"
+    r"|\b(?:may|might)\b|\bcould (?:result|cause|be)\b|\bstrongly\b"
+    r"|falling back|fall back|using default|skipp(?:ed|ing)|optional|deprecat\w+"
+    r"|\[?(?:INFO|DEBUG|TRACE|I)\]?[:\s-].{0,20}\b(?:max|set|enable|disable|register|initiali[sz])\w*"
+)
+_FRAME = re.compile(
+    r"\s*(?:\[\w+\]: ?)?\s*(?:File \"|raise |return |#|\^+$|~+\^|at 0x|from /|\[bt\])"
+)  # of a traceback, or a comment
+_PATH = re.compile(r"(?:/[\w.@+-]+){2,}/?")  # a folder's name is no subject
+_LEVEL = re.compile(r"(?:^|[\s\[(|<])(?:INFO|DEBUG|TRACE|NOTICE|info|debug|trace)(?:[\]\s:|>)-]|$)")
+_WARNING = re.compile(r"(?:^|[\s\[(|:<\d])(?:W|WARN|WARNING|Warning|warning|warn)(?:[\]\s:|>)-]|\d{4} )")
+
+
+@dataclass(frozen=True)
+class Gravity:
+    id: str
+    weight: int
+    expression: re.Pattern[str]
+
+
+@dataclass(frozen=True)
+class Subject:
+    id: str
+    cause: str
+    weight: int
+    expression: re.Pattern[str]
+
+
+@cache
+def gravities() -> tuple[Gravity, ...]:
+    return tuple(
+        Gravity(row["id"], row["weight"], re.compile(row["regex"])) for row in toml.table("trouble", "gravity")
+    )
+
+
+@cache
+def subjects() -> tuple[Subject, ...]:
+    rows = toml.table("trouble", "subject")
+    return tuple(Subject(row["id"], row["cause"], row["weight"], re.compile(row["regex"])) for row in rows)
+
+
+@cache
+def stems() -> tuple[str, ...]:
+    return tuple(toml.whole("trouble")["stems"])
+
+
+def may_be(line: str) -> bool:
+    """A quick look that spares most lines the slow one."""
+    low = line.lower()
+    return any(stem in low for stem in stems()) or low[:1] in ("e", "f")
+
+
+def event_of(path: str, number: int, line: str, year: int) -> Event | None:
+    """The event of a line that sounds like trouble, or None."""
+    if not SHORTEST <= len(line) or "NCCL INFO" in line or _FRAME.match(prefix.bare(line)):
+        return None
+    line = line[:LONGEST]
+    gravity = max((row.weight for row in gravities() if row.expression.search(line)), default=0)
+    if not gravity or _NO_TROUBLE.search(line):
+        return None
+    begin = line[:PREFIX]
+    informs, warns = _LEVEL.search(begin) is not None, _WARNING.search(begin) is not None
+    gravity //= 2 if informs else 1
+    mark = prefix.read(line, year)
+    about = None if informs or warns or gravity < LEAST else subject_of(mark.text)
+    event = Event("trouble", SYMPTOM, path, number, line, mark.time, mark.rank, mark.host, "undetermined",
+                  gravity // 2 if warns else gravity, local_rank=mark.local_rank, pid=mark.pid)  # fmt: skip
+    if about is None:
+        return event
+    gpu = gpu_of(line) if about.cause.startswith("gpu_") else ""
+    return replace(event, pattern=f"trouble:{about.id}", role=ROOT, cause=about.cause, weight=about.weight, gpu=gpu)
+
+
+def subject_of(text: str) -> Subject | None:
+    """What a line is about: the weightiest subject whose words it has outside of paths."""
+    text = _PATH.sub(" ", text)
+    about = [row for row in subjects() if row.expression.search(text)]
+    return max(about, key=lambda row: row.weight, default=None)

@@ -1,0 +1,35 @@
+"""Foreign text: what is taken out of it, and where it is cut."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpslurm.core.text import clean, whole
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "becomes"),
+    [
+        (0x00, 0x1F, " "),  # terminal escapes begin here
+        (0x7F, 0x9F, " "),
+        (0x200E, 0x200F, " "),  # marks that turn the direction of reading
+        (0x2028, 0x202E, " "),
+        (0x2066, 0x2069, " "),
+        (0xD800, 0xDFFF, "?"),
+    ],
+)
+def test_controls_go_and_their_neighbours_stay(first: int, last: int, becomes: str) -> None:
+    for code in range(first, last + 1):
+        assert f"a{becomes}b" == clean(f"a{chr(code)}b")
+    for code in {first - 1, last + 1} - {-1}:
+        assert f"a{chr(code)}b" == clean(f"a{chr(code)}b")
+
+
+def test_four_hundred_characters_stay_and_of_more_the_last_shows_the_cut() -> None:
+    assert "x" * 400 == clean("x" * 400)
+    assert "x" * 399 + "…" == clean("x" * 401)
+
+
+def test_a_number_has_at_most_twenty_digits_and_those_are_ascii() -> None:
+    assert 10**19 == whole("1" + "0" * 19)
+    assert [None] * 4 == [whole(text) for text in ("1" * 21, "", "-1", "٣")]

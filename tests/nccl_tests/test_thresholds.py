@@ -1,0 +1,162 @@
+"""Lines of the judge and figures of the search: at each one and a step beside it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from hpslurm.core.values import replace
+from hpslurm.nccl_tests import baseline, judge, likelihood, search, steps
+from hpslurm.nccl_tests.likelihood import Doubtful, Explanation, Noise
+from hpslurm.nccl_tests.search import Options
+
+TCP, HALF, NVLS, HOST_MEMORY = "TCP", "a half on a pair", "NVLS", "host memory"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "ratio", "words"),
+    [
+        (2, 0.02, TCP),
+        (2, 0.021, ""),
+        (16, 0.02, TCP),
+        (1, 0.02, HOST_MEMORY),
+        (2, 0.449, ""),
+        (2, 0.45, HALF),
+        (2, 0.62, HALF),
+        (2, 0.621, ""),
+        (3, 0.5, ""),
+        (1, 0.299, HOST_MEMORY),
+        (1, 0.3, ""),
+        (1, 0.719, ""),
+        (1, 0.72, NVLS),
+        (1, 0.86, NVLS),
+        (1, 0.861, ""),
+        (2, 0.8, ""),
+    ],
+)
+def test_what_a_share_of_the_bandwidth_usually_means(nodes: int, ratio: float, words: str) -> None:
+    said = judge.signature(ratio, nodes, "p5.48xlarge")
+    assert words in said if words else not said, said
+
+
+@pytest.mark.parametrize(
+    ("count", "more", "wanted"),
+    [
+        (1, 0, 8.0),
+        (12, 0, 8.0),
+        (13, 0, math.log(13) + 5.5),
+        (1000, 0, math.log(1000) + 5.5),
+        (1000, 2, math.log(1000) + 7.5),
+    ],
+)
+def test_the_price_is_that_of_one_in_so_many_at_odds_of_245_to_1(count: int, more: float, wanted: float) -> None:
+    assert pytest.approx(wanted) == likelihood.price(count, more)
+
+
+def test_no_run_says_more_than_that_one_healthy_run_in_a_thousand_is_slow_by_anything() -> None:
+    assert pytest.approx(1000.0) == likelihood.GRAVE
+    assert pytest.approx(1000 / -math.log(0.05)) == Noise(100.0, 0.02).ratio(0.0)
+
+
+@pytest.mark.parametrize(("sigma", "least"), [(0.02, 0.05), (0.0277, 0.05), (0.03, 0.054), (0.05, 0.09)])
+def test_what_lacks_less_than_a_twentieth_or_less_than_the_noise_is_fast(sigma: float, least: float) -> None:
+    assert pytest.approx(least) == Noise(100.0, sigma).least
+
+
+def test_faults_that_come_and_go_are_looked_for_at_three_rates() -> None:
+    of_all = [
+        Explanation([Doubtful(2.0, "a")], lambda key: 0, lambda key: 8.0, at_times).often for at_times in (False, True)
+    ]
+    assert [(0.999,), (0.999, 0.7, 0.5, 0.3)] == of_all
+
+
+def explained(*ratios: float, price: float = 8.0) -> Explanation[str]:
+    """Each run touches a alone; its partners are others each time."""
+    runs = [Doubtful(ratio, ("a", f"b{number}")) for number, ratio in enumerate(ratios)]
+    return Explanation(runs, lambda key: 0, lambda key: price, False)
+
+
+@pytest.mark.parametrize(("gain", "named"), [(4.05, ["a"]), (3.9, [])])
+def test_who_gains_more_than_the_price_is_named(gain: float, named: list[str]) -> None:
+    assert named == list(explained(math.exp(gain), math.exp(gain)).named)
+
+
+@pytest.mark.parametrize(("gain", "suspect"), [(1.01, True), (0.99, False)])
+def test_who_gains_as_much_as_one_nat_is_looked_at_again(gain: float, suspect: bool) -> None:
+    assert suspect == ("b0" in explained(math.exp(gain)).suspects())
+
+
+def test_what_quick_and_full_mean() -> None:
+    quick = {"sweeps": 1, "at_times": False, "retest_rounds": 8, "rails": 0, "rail_passes": 1}
+    assert {**quick, "alone": True, "scale": True, "seed": 0} == search.QUICK.__dict__
+    full = {"sweeps": 12, "at_times": True, "retest_rounds": 24, "rail_passes": 10}
+    assert replace(search.QUICK, **full) == search.FULL
+
+
+ONLY = Options(retest_rounds=0, alone=False, scale=False)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "options", "rounds", "waves"),
+    [
+        (1, ONLY, 0, 0),
+        (2, ONLY, 1, 1),
+        (3, ONLY, 2, 2),
+        (16, replace(ONLY, scale=True), 1 + 1 + 3 * 4, 1 + 1 + 3 * 4),  # all together, then each halving three times
+        (4, replace(ONLY, scale=True), 1 + 1 + 3 * 2, 1 + 1 + 3 * 2),
+        (3, replace(ONLY, scale=True), 2, 2),
+        (16, replace(ONLY, rails=8), 1 + 8 + 6, 1 + 8 + 6),  # each rail once, and twice three rounds to be sure
+        (16, replace(ONLY, rails=8, rail_passes=10), 1 + 80 + 6, 1 + 80 + 6),
+        (16, replace(ONLY, rails=1), 1, 1),
+        (16, replace(ONLY, retest_rounds=8), 9, 9),
+    ],
+)
+def test_a_search_costs_at_most(nodes: int, options: Options, rounds: int, waves: int) -> None:
+    bound = search.bound(nodes, options, 64, 60)
+    assert (rounds, waves) == (bound.rounds, bound.waves)
+
+
+def test_eight_accused_and_three_good_nodes_are_looked_into() -> None:
+    assert 500 + 11 == search.bound(1000, replace(ONLY, alone=True), 1, 60).waves
+    assert 500 + 8 * 14 == search.bound(1000, replace(ONLY, rails=8), 1, 60).waves
+
+
+@pytest.mark.parametrize(
+    ("value", "weight"), [(98.0, 0.0), (95.0, 0.0), (94.9, 0.75), (90.0, 0.75), (89.9, 1.0), (87.0, 1.0), (86.9, 1.5)]
+)
+def test_how_much_a_comparison_says(value: float, weight: float) -> None:
+    assert weight == search._weight(value, [95.0, 90.0, 87.0])
+
+
+def test_scatter_is_kept_between_two_and_five_percent() -> None:
+    assert Noise(0.0, 0.05) == search._noise([])
+    alike = search._noise([100.0] * 100)
+    assert (pytest.approx(0.025), pytest.approx(100 / (1 - 0.319 * 0.025))) == (alike.sigma, alike.normal)
+    assert pytest.approx(0.02) == search._noise([100.0] * 1000).sigma
+    assert pytest.approx(0.05) == search._noise([100.0, 50.0, 40.0, 30.0]).sigma
+
+
+def test_scatter_follows_from_the_way_between_the_fastest_tenth_and_the_middle() -> None:
+    rates = [100 - 2.0 * place / 1000 for place in range(1000)]  # the tenth at 99.8, the middle at 99.002
+    wanted = ((99.8 - 99.002) / 0.549 / rates[249] * 1000 + 0.05 * 100) / 1100
+    assert pytest.approx(max(wanted, 0.02), rel=1e-3) == search._noise(rates).sigma
+    wide = [100 - 10.0 * place / 1000 for place in range(1000)]
+    wanted = ((99 - wide[499]) / 0.549 / 97.505 * 1000 + 0.05 * 100) / 1100
+    assert pytest.approx(min(wanted, 0.05), rel=1e-3) == search._noise(wide).sigma
+
+
+def test_the_newest_fifty_runs_count() -> None:
+    own = baseline.summary([1.0, *range(2, 52)])
+    assert (26.5, 2, 51, 50) == (own.median, own.low, own.high, own.runs)
+
+
+def test_spread_is_told_from_three_runs_on_as_a_standard_deviation() -> None:
+    assert [0.0, pytest.approx(14.826)] == [baseline.summary(rates).spread for rates in ([90, 110], [90, 100, 110])]
+
+
+def test_sizes_iterations_and_time_limits_of_the_presets() -> None:
+    gib = 1 << 30
+    wanted = {"quick": (gib, 8 * gib, 2, 20, 180), "full": (1 << 20, 16 * gib, 2, 50, 900)}
+    assert wanted == {name: tuple(preset.__dict__.values()) for name, preset in steps.PRESETS.items()}
+    assert (4 * gib, 4 * gib, 2, 20, 120) == tuple(steps.SEARCH.__dict__.values())

@@ -1,0 +1,61 @@
+"""What came first, and what went on afterwards."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpslurm.core.finding import NOISE, Event
+from tests.scan.cases import case_of, known
+
+
+def life(line: int, file: str = "job.out", time: float | None = None) -> Event:
+    return Event("life", NOISE, file, line, "step 7 loss 2.1", time)
+
+
+@pytest.mark.parametrize("apart, first", [(3.0, None), (3.1, True), (-3.0, None), (-3.1, False)])
+def test_clocks_of_two_files_may_differ_by_three_seconds(apart: float, first: bool | None):
+    one, other = known("exception", file="a", time=100.0), known("nccl-wrapped", file="b", time=100.0 + apart)
+    assert first is case_of().before(one, other)
+
+
+def test_within_one_file_the_clock_counts_exactly_and_else_the_line():
+    case = case_of()
+    assert case.before(known("exception", 9, time=100.0), known("nccl-wrapped", 1, time=100.1)) is True
+    assert case.before(known("exception", 9), known("nccl-wrapped", 1)) is False
+    assert case.before(known("exception", 4), known("nccl-wrapped", 4)) is None
+
+
+def test_a_line_counted_from_the_end_comes_after_one_counted_from_the_beginning():
+    case = case_of()
+    assert case.before(known("exception", 900), known("nccl-wrapped", -1)) is True
+    assert case.before(known("exception", -1), known("nccl-wrapped", 0)) is False
+    assert case.before(known("exception", -9), known("nccl-wrapped", -1)) is True
+
+
+def test_what_the_jobs_manager_says_afterwards_tells_no_order():
+    assert case_of().before(known("slurm-oom-kill", 9), known("exception", 1)) is None
+
+
+@pytest.mark.parametrize("after, survived", [(30.0, False), (30.1, True)])
+def test_a_retry_was_survived_where_another_file_goes_on_half_a_minute_later(after: float, survived: bool):
+    case = case_of(life(1, "b", 100.0 + after))
+    assert survived is case.survived(known("nccl-connect-timeout", file="a", time=100.0))
+
+
+def test_a_retry_was_survived_where_its_own_file_goes_on_for_the_first_time():
+    began = Event("life-began", NOISE, "job.out", 2, "")
+    assert case_of(life(9)).survived(known("nccl-connect-timeout", 8))
+    assert not case_of(life(8)).survived(known("nccl-connect-timeout", 8))
+    assert not case_of(began, life(9)).survived(known("nccl-connect-timeout", 8)), "work went on before it as well"
+
+
+def test_a_pid_gets_the_rank_that_nccls_set_up_gave_it():
+    identity = Event("identity", NOISE, "job.out", 1, "", rank=5, host="n1", pid=77, facts=(("world", "8"),))
+    case = case_of(identity, known("exception", 3, host="n1", pid=77), known("exception", 4, host="n2", pid=77))
+    assert [5, None] == [event.rank for event in case.roots]
+    assert (8, {5: "n1"}) == (case.world, case.hosts)
+
+
+def test_a_rank_on_two_hosts_has_none():
+    places = [Event("place", NOISE, "job.out", 1, "", rank=1, host=host) for host in ("n1", "n2")]
+    assert {} == case_of(*places).hosts

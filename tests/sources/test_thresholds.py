@@ -1,0 +1,146 @@
+"""How much a door reads, and with which rights: at each limit and one step beside it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from hpslurm.sources import elf, kmsg, launch, nvml, userfile
+from hpslurm.sources.host import COMMANDS, NO_LOCK, Host
+
+MIB = 1 << 20
+
+
+def test_of_a_file_a_mebibyte_is_read_unless_more_was_asked_for(host_with: Callable[..., Host]) -> None:
+    host = host_with({"/large": "x" * (MIB + 1)})
+    assert [MIB, MIB + 1, 7] == [len(host.read("/large", *most)) for most in ((), (2 * MIB,), (7,))]
+
+
+def test_of_a_sysfs_file_a_page_is_read(host_with: Callable[..., Host]) -> None:
+    assert 4096 == len(host_with({"/large": "x" * 5000}).word("/large") or "")
+
+
+def test_nobody_waits_for_a_pipe_in_the_place_of_a_sysfs_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "" == Host(str(tmp_path)).word("/pipe")
+
+
+def test_a_lock_is_ours_alone_and_no_link_is_followed(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        host = Host(locks=str(tmp_path / "locks"))
+        handle = host._lock("nvml", wait=False)
+    finally:
+        os.umask(before)
+    assert handle is not None and handle >= 0
+    os.close(handle)
+    assert 0o700 == (tmp_path / "locks").stat().st_mode & 0o777
+    assert 0o600 == (tmp_path / "locks/nvml.lock").stat().st_mode & 0o777
+    (tmp_path / "locks/getent.lock").symlink_to(tmp_path / "victim")
+    assert NO_LOCK == host._lock("getent", wait=False)
+    assert not (tmp_path / "victim").exists()
+
+
+def test_of_a_users_file_four_mebibytes_of_either_end_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "job.out"
+    for size, head, tail in ((8 * MIB, 8 * MIB, 0), (8 * MIB + 1, 4 * MIB, 4 * MIB)):
+        path.write_bytes(b"x" * size)
+        taken = userfile.take(str(path), os.geteuid(), os.getegid(), seconds=60)
+        assert (head, tail, size, "") == (len(taken.head), len(taken.tail), taken.size, taken.note)
+        assert (tail == 0) == taken.whole
+
+
+def test_a_file_of_which_nothing_was_taken_is_empty() -> None:
+    assert 0 == userfile.Taken().size
+
+
+def test_machines_have_the_numbers_of_the_elf_standard() -> None:
+    assert {"x86_64": 62, "aarch64": 183} == elf.MACHINES
+
+
+@pytest.mark.parametrize(("prefix", "taken"), [(0, True), (7, True), (8, False), (14, False)])
+def test_only_the_kernels_own_facility_counts(prefix: int, taken: bool) -> None:
+    log = kmsg.Log((f"{prefix},1,5000000,-;the word".encode(),), 0.0)
+    assert taken == bool(log.matching(b"word"))
+
+
+def test_a_number_of_twenty_digits_is_none_of_a_record() -> None:
+    assert (3, 10**18, 5) == kmsg.head(f"3,{10**18},5,-;x".encode())
+    assert (-1, -1, -1) == kmsg.head(f"3,{10**19},5,-;x".encode())
+
+
+def test_a_link_is_not_followed_even_to_a_file_of_the_user(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("text")
+    (tmp_path / "job.out").symlink_to(tmp_path / "mine")
+    taken = userfile.take(str(tmp_path / "job.out"), os.geteuid(), os.getegid(), seconds=60)
+    assert (b"", True) == (taken.head, taken.note.endswith("job.out: a link, which is not followed"))
+
+
+def test_a_step_is_one_process_a_node_without_gpus_for_five_minutes() -> None:
+    step = launch.Step("a", ("n1",), ("true",))
+    assert (1, 0, 300) == (step.tasks, step.gpus, step.seconds)
+    end = launch.End(step, 0, 1.0)
+    assert (True, False, True) == (end.ok, end.timed_out, end.started)
+    assert not launch.Line(step, "text").error
+    assert not launch.Allocation("7", (), "srun").inside_step
+
+
+def test_slurms_answers_may_have_64_mebibytes_and_those_in_json_of_all_nodes_256() -> None:
+    most = {name: command.most for name, command in COMMANDS.items() if command.most != MIB}
+    assert 256 * MIB == most.pop("scontrol_nodes_json")
+    assert {64 * MIB} == set(most.values())
+    assert {"scontrol_nodes", "pyslurm_nodes", "squeue", "sacct"} <= set(most)
+
+
+def test_only_the_session_plugin_needs_a_terminal() -> None:
+    assert ["session_manager_plugin"] == [name for name, command in COMMANDS.items() if command.terminal]
+
+
+class Library:
+    """What the bindings of NVML answer: for each call a number that tells which question it was."""
+
+    NVML_VALUE_TYPE_UNSIGNED_INT, NVML_VALUE_TYPE_UNSIGNED_LONG, NVML_VALUE_TYPE_DOUBLE = 1, 2, 0
+
+    class NVMLError(Exception):
+        value = 999
+
+    def nvmlDeviceGetFieldValues(self, gpu: object, asked: list[tuple[int, int]]) -> list[SimpleNamespace]:
+        ((number, scope),) = asked
+        value = 70 if number == 91 else 10 * number + scope
+        return [SimpleNamespace(nvmlReturn=0, valueType=1, value=SimpleNamespace(uiVal=value))]
+
+
+class OlderLibrary(Library):
+    def nvmlDeviceGetNvLinkErrorCounter(self, gpu: object, link: int, counter: int) -> int:
+        return 1000 * counter + link
+
+
+def test_counters_of_links_are_asked_for_by_their_numbers_of_at_most_64_links() -> None:
+    newer, older = (nvml.Nvml(library()).link_errors(None) or {} for library in (Library, OlderLibrary))
+    assert {"nvlink_replay": 1610, "nvlink_recovery": 1620, "nvlink_crc": 1630} == {
+        name: values[0] for name, values in newer.items()
+    }
+    assert [0, 1000, 2000, 3000] == [
+        older[name][0] for name in ("nvlink_replay", "nvlink_recovery", "nvlink_crc", "nvlink_crc_data")
+    ]
+    assert {64} == {len(values) for values in (*newer.values(), *older.values())}
+    assert 1613 == newer["nvlink_replay"][3]
+
+
+def test_the_other_fields_have_their_numbers_too() -> None:
+    door = nvml.Nvml(Library())
+    assert (900, 2300) == (door.link_speed(None), door.recovery(None))
+    assert {"software_thermal": 2690, "hardware_thermal": 2700, "power_brake": 2710} == door.slowdown(None)
+
+
+@pytest.mark.parametrize("code", [2, 3, 13, 25])
+def test_what_a_gpu_does_not_have_is_none(code: int) -> None:
+    class Lacking(Library):
+        def nvmlDeviceGetFieldValues(self, gpu: object, asked: list[tuple[int, int]]) -> list[SimpleNamespace]:
+            return [SimpleNamespace(nvmlReturn=code, valueType=1, value=SimpleNamespace(uiVal=1))]
+
+    assert None is nvml.Nvml(Lacking()).recovery(None)

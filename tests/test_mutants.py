@@ -1,0 +1,64 @@
+"""What the mutation run changes, and which tests it asks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests import mutants
+
+TEXT = """\
+import os
+import sys
+
+LIMIT = 8 << 20
+RULE = Rule("a", gateable=True)
+TYPE_CHECKING = False
+
+class Policy:
+    share: float = 0.8
+
+def read(path, most: int = 9):
+    rows = line[3].split()[:7]
+    if sys.version_info >= (3, 11) and len(rows) > 2:
+        os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
+    "é"; assert rows[0] == -1
+"""
+
+
+def told(text: str) -> list[tuple[int, str, str]]:
+    return [(change.line, change.old, change.new) for change in mutants.changes("hpslurm/x.py", text)]
+
+
+def test_constants_defaults_comparisons_masks_and_flags_are_changed_and_nothing_else() -> None:
+    assert [
+        (4, "8", "9"),
+        (4, "20", "22"),
+        (5, "True", "False"),
+        (9, "0.8", "0.88"),
+        (11, "9", "10"),
+        (13, "2", "3"),
+        (14, "os.O_NOFOLLOW", "0"),
+        (14, "0o640", "0o240"),
+        (14, "0o640", "0o600"),
+        (15, "1", "2"),
+    ] == told(TEXT)
+
+
+def test_a_change_is_made_at_its_place_though_the_line_holds_letters_of_several_bytes() -> None:
+    (change,) = mutants.changes("x.py", 'é = ("é", 5)\n')
+    assert 'é = ("é", 6)\n' == mutants.changed('é = ("é", 5)\n'.encode(), change).decode()
+
+
+def test_a_module_is_tried_with_the_tests_of_its_name_and_the_machines_of_its_findings() -> None:
+    assert ["tests/core/test_records.py"] == mutants.tests_of("hpslurm/core/records.py")
+    chosen = mutants.tests_of("hpslurm/node/mtu.py")
+    assert {"tests/node/test_thresholds.py", f"{mutants.SHOWS}[p5-healthy]", f"{mutants.SHOWS}[p5-mtu-small]"} <= set(
+        chosen
+    )
+    assert f"{mutants.SHOWS}[p5-shm-small]" not in chosen
+
+
+def test_every_module_of_the_package_has_tests() -> None:
+    modules = [path.relative_to(mutants.CHECKOUT) for path in Path(mutants.CHECKOUT, "hpslurm").glob("*/*.py")]
+    without = [str(path) for path in modules if not mutants.tests_of(path.as_posix())]
+    assert [] == [path for path in without if mutants.changes(path, Path(mutants.CHECKOUT, path).read_text("utf-8"))]
