@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from hpslurm.cli.explain import command, formatted
 from hpslurm.core import references
 from hpslurm.node import xid_table
-from hpslurm.scan import advice
+from hpslurm.scan import model
 from hpslurm.show import explain
 
 
@@ -89,7 +89,7 @@ def test_without_a_word_all_sections_are_listed():
 def test_every_id_cause_and_code_can_be_explained():
     ids = {one.replace("*", "x") for section in references.sections() for one in section.findings}
     codes = [row.id for table in (xid_table.xids(), xid_table.sxids()) for row in table.values()]
-    assert [] == [one for one in [*ids, *advice.causes(), *codes] if not explain.explain(one)]
+    assert [] == [one for one in [*ids, *model.causes(), *codes] if not explain.explain(one)]
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
