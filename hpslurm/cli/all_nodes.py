@@ -13,13 +13,14 @@ from collections.abc import Iterable, Mapping
 import click
 
 from hpslurm.core import nodeset, records
+from hpslurm.core.finding import P0
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import FAIL, PASS, UNKNOWN, Result
 from hpslurm.core.records import Record
 from hpslurm.core.text import clean
 from hpslurm.core.values import replace
 from hpslurm.job import consensus
-from hpslurm.show import render
+from hpslurm.show import plan, render, screen
 from hpslurm.sources import launch
 
 SECONDS = 90.0  # for the whole step: start, look, and the slowest node
@@ -61,6 +62,47 @@ def results(found: Mapping[str, Record], policy: Policy, errors: Iterable[str]) 
     return answer + [Result("node", UNKNOWN, error) for error in errors]
 
 
+def first_screen(found: Mapping[str, Record], answer: list[Result], errors: Iterable[str]) -> list[str]:
+    """Which nodes to keep out of the job, why, and what to type first."""
+    errors = list(errors)
+    made = plan.plans(finding for result in answer for finding in result.findings)
+    grave = screen.grave(made)
+    folded = render.fold(finding for result in answer for finding in result.findings)
+    sick = {node for one in grave for node in one.nodes}
+    bad = sorted(node for one in grave if one.priority == P0 for node in one.nodes)
+    passed = sum(item.outcome == PASS for record in found.values() for item in record.results)
+    missing = tuple(
+        render.NotChecked(item.probe, item.note, (node,))
+        for node, record in found.items()
+        for item in record.results
+        if item.outcome == UNKNOWN
+    )
+    named = [one for one in grave if one.nodes]
+    said = f"{len(sick):,} of {len(found):,} nodes need attention" if sick else f"nothing found on {len(found):,} nodes"
+    if not sick and grave:
+        said = f"the {len(found):,} nodes differ where they should not"
+    exclude = f"--exclude={nodeset.fold(bad)}"
+    return screen.lines(
+        screen.Screen(
+            "FAIL" if grave else "WARN" if missing or errors else "PASS",
+            said,
+            (
+                ("Worst", f"{screen.names(grave[0])}: {screen.said(grave[0].troubles[0])}" if grave else ""),
+                ("Keep out", exclude if bad and len(exclude) < 80 else f"{len(bad):,} nodes with P0" if bad else ""),
+                ("Next", screen.next_command(grave)),
+            ),
+            tuple(made),
+            notes=missing,
+            warnings=tuple(errors),
+            last=render.summary(folded, len(missing) + len(errors), passed),
+            more=(
+                "hpslurm check --all-nodes -v",
+                *(f"hpslurm explain {one.rules[0]}" for one in (named or made)[:1]),
+            ),
+        )
+    )
+
+
 def text(found: Mapping[str, Record], answer: list[Result], errors: Iterable[str]) -> list[str]:
     folded = render.fold(finding for result in answer for finding in result.findings)
     sick = {finding.subject for result in answer for finding in result.findings}
@@ -81,7 +123,7 @@ def text(found: Mapping[str, Record], answer: list[Result], errors: Iterable[str
     return [*lines, *render.fitted(render.summary(folded, len(not_checked) + len(list(errors)), passed))]
 
 
-def command(policy: Policy, as_json: bool, words: list[str]) -> list[Result]:
+def command(policy: Policy, as_json: bool, words: list[str], verbose: bool) -> list[Result]:
     """Look, print, and return what was found, for the exit code."""
     try:
         found, errors = records_of_all(words)
@@ -91,8 +133,9 @@ def command(policy: Policy, as_json: bool, words: list[str]) -> list[Result]:
         raise click.ClickException("\n".join(["no node answered", *errors[:5]]))
     answer = results(found, policy, errors)
     if as_json:
-        for line in records.lines(policy, os.environ, "check-all-nodes", answer):
+        made = plan.plans(finding for result in answer for finding in result.findings)
+        for line in plan.with_plans(records.lines(policy, os.environ, "check-all-nodes", answer), made):
             click.echo(records.encode(line))
     else:
-        click.echo("\n".join(text(found, answer, errors)))
+        click.echo("\n".join((text if verbose else first_screen)(found, answer, errors)))
     return answer

@@ -9,7 +9,7 @@ import click
 from hpslurm.cli import options
 from hpslurm.core import policy, records
 from hpslurm.core.probe import worst
-from hpslurm.job import cause, report, report_view
+from hpslurm.job import cause, first_screen, report, report_view
 
 
 @click.command(
@@ -29,6 +29,8 @@ from hpslurm.job import cause, report, report_view
     type=click.Path(exists=True, dir_okay=False, resolve_path=True),
     help="The job's output, where Slurm no longer knows it; may be repeated.",
 )
+@click.option("--node", "only", multiple=True, metavar="NODES", help="Only what was found on these nodes.")
+@options.verbose()
 @options.results
 @options.policy_path()
 @options.root
@@ -39,6 +41,8 @@ def command(
     fail_on: str,
     strict: bool,
     output: tuple[str, ...],
+    only: tuple[str, ...],
+    verbose: bool,
     results: str | None,
     policy_path: str,
     root: str,
@@ -68,14 +72,19 @@ def command(
         raise click.UsageError(str(error)) from None
     if known.job is None and not known.found:
         raise click.ClickException(report.nothing_known(job_id, known.why, rules, results, known.troubles))
+    if only:
+        known = report.of_nodes(known, options.node_set(only))
     ended = None
     if known.has_output and (output or not report.well(known.job)):
         ended = cause.find(known.job, output, known.found, known.counted)
     outcome = report_view.results_of(known, ended)
     if as_json:
-        lines = [records.encode(line) for line in report_view.json_lines(rules, job_id, outcome, ended)]
-    else:
+        made = first_screen.plans(known, ended).all
+        lines = [records.encode(line) for line in report_view.json_lines(rules, job_id, outcome, ended, made)]
+    elif verbose:
         lines = report_view.text(known, ended)
+    else:
+        lines = first_screen.lines(known, ended)
     click.echo("\n".join(lines))
     sys.stdout.flush()
     return 3 if worst(outcome, fail_on, strict) else 0

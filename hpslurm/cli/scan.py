@@ -28,13 +28,14 @@ from hpslurm.show import diagnosis as show_diagnosis
 @options.as_json("Print JSON lines; exactly one has the type diagnosis.")
 @options.fail_on("never")
 @options.strict("Exit 3 also when the cause is undetermined.")
+@options.verbose("Print all that speaks for the cause, and every suggestion.")
 @click.option(
     "--events",
     "show_events",
     is_flag=True,
     help="Print every event that was considered, and lines that are normal here, with why.",
 )
-def command(paths: tuple[str, ...], as_json: bool, fail_on: str, strict: bool, show_events: bool) -> int:
+def command(paths: tuple[str, ...], as_json: bool, fail_on: str, strict: bool, verbose: bool, show_events: bool) -> int:
     """Name the cause of a failure from logs, and who started it.
 
     Reads job output, NCCL_DEBUG logs, kernel logs, Slurm's logs and tables, nccl-tests output, fi_info and nvidia-smi
@@ -58,8 +59,11 @@ def command(paths: tuple[str, ...], as_json: bool, fail_on: str, strict: bool, s
     if as_json:
         print_lines(events, diagnosis)
     else:
-        for line in show_diagnosis.text(diagnosis, events):
-            click.echo(line)
+        if verbose:
+            lines = show_diagnosis.text(diagnosis, events)
+        else:
+            lines = show_diagnosis.first_screen(diagnosis, collector.unread)
+        click.echo("\n".join(lines))
         if show_events:
             for event in events:
                 if event.role != NOISE or event.pattern == "benign":

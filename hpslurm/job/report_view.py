@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from hpslurm.core import nodeset, records
@@ -14,7 +15,8 @@ from hpslurm.job import cause
 from hpslurm.job.report import ACTIVE, JobReport, View, well
 from hpslurm.scan import lines as scan_lines
 from hpslurm.scan.reason import HEALTHY, UNDETERMINED
-from hpslurm.show import diagnosis, render
+from hpslurm.show import diagnosis, plan, render
+from hpslurm.show.plan import Plan
 from hpslurm.sources.slurm import SlurmJob
 
 
@@ -23,11 +25,13 @@ def results_of(report: JobReport, ended: cause.Cause | None) -> list[Result]:
     return [*report.outcome, *(Result("job_output", UNKNOWN, note) for note in (ended.notes if ended else ()))]
 
 
-def json_lines(rules: Policy, job_id: str, outcome: list[Result], why: cause.Cause | None) -> list[dict[str, Any]]:
+def json_lines(
+    rules: Policy, job_id: str, outcome: list[Result], why: cause.Cause | None, plans: Sequence[Plan]
+) -> list[dict[str, Any]]:
     *before, end = records.lines(rules, {**os.environ, "SLURM_JOB_ID": job_id}, "report", outcome)
     events = [scan_lines.event_line(one) for one in scan_lines.worth_keeping(why.events)] if why else []
     diagnosis = [scan_lines.diagnosis_line(why.diagnosis)] if why else []
-    return [*before, *events, *diagnosis, end]
+    return plan.with_plans([*before, *events, *diagnosis, end], plans)
 
 
 def headline(job: SlurmJob | None, job_id: str, why: str = "") -> str:

@@ -57,6 +57,7 @@ class Request:
     html_path: str | None
     as_json: bool
     dry_run: bool
+    verbose: bool = False
 
     @property
     def searches(self) -> bool:

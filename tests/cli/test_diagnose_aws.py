@@ -69,7 +69,7 @@ def test_a_cluster_that_does_not_exist_ends_with_the_list(tmp_path):
 def test_when_nothing_at_all_could_be_read_the_exit_code_says_so(tmp_path):
     done = diagnose(
         scenario("healthy", trouble=[{"operation": "*", "kind": "denied"}]),
-        "--cluster", "demo", "--no-slurm", root=tmp_path,
+        "-v", "--cluster", "demo", "--no-slurm", root=tmp_path,
     )  # fmt: skip
     assert 1 == done.returncode
     assert "grant sagemaker:DescribeCluster, operations.md § 2" in " ".join(done.stdout.split())
