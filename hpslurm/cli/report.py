@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 
 import click
 
 from hpslurm.cli import options
 from hpslurm.core import policy, records
-from hpslurm.core.probe import worst
+from hpslurm.core.probe import Unknown, worst
 from hpslurm.job import cause, first_screen, report, report_view
+from hpslurm.sources import slurm
+from hpslurm.sources.host import Host
 
 
 @click.command(
@@ -52,20 +56,31 @@ def command(
     Reads the job's own output with its user's rights, and joins it with the records of all nodes. Run it where
     the shared results folder and the output are mounted: on the controller, as root or as the job's user.
 
+    Without JOBID it explains your newest job that failed, hung or was cancelled within a day, and lists the others;
+    for root, anybody's.
+
     \b
     Examples:
+      hpslurm report
       hpslurm report 4711
       hpslurm report 4711_3 --json | jq 'select(.type == "finding")'
       hpslurm report --gpu GPU-12345678-1234-1234-1234-123456789abc
     """
-    if bool(job_id) == bool(gpu):
-        raise click.UsageError("give a job id, or --gpu with a UUID")
+    if job_id and gpu:
+        raise click.UsageError("give a job id, or --gpu with a UUID, not both")
     rules = policy.load(policy_path)
     if gpu:
         from hpslurm.cli import gpu_report
 
         gpu_report.show(gpu, report.folders(rules, results), as_json)
         return 0
+    below: list[str] = []
+    if not job_id:
+        jobs, why = _failed_jobs(root)
+        if not jobs:
+            click.echo(records.encode(records.end_line([])) if as_json else "\n".join(first_screen.none_failed(why)))
+            return 0
+        job_id, below = str(jobs[0].id), first_screen.others(jobs[1:], why)
     try:
         known = report.gather(rules, root, job_id, results)
     except ValueError as error:
@@ -84,7 +99,18 @@ def command(
     elif verbose:
         lines = report_view.text(known, ended)
     else:
-        lines = first_screen.lines(known, ended)
+        lines = first_screen.lines(known, ended, below=below)
     click.echo("\n".join(lines))
     sys.stdout.flush()
     return 3 if worst(outcome, fail_on, strict) else 0
+
+
+def _failed_jobs(root: str) -> tuple[list[slurm.SlurmJob], str]:
+    """The caller's, newest first; for root those of all users."""
+    host = Host(root, seconds=report.SECONDS)
+    try:
+        return slurm.failed_jobs(host, os.geteuid() or None, time.time())
+    except Unknown as why:
+        raise click.ClickException(f"give a job id; the jobs of the last day are not known: {why}") from None
+    finally:
+        host.end_all()

@@ -103,7 +103,31 @@ def _recorded(one: Plan, report: JobReport) -> list[str]:
     return [node for node in one.nodes if node in grave]
 
 
-def lines(report: JobReport, ended: cause.Cause | None, now: float | None = None) -> list[str]:
+def none_failed(why: str) -> list[str]:
+    """There is nothing to explain, as far as is known."""
+    said = f"no job failed, hung or was cancelled in the last 24 h{f', as far as is known ({why})' if why else ''}"
+    return render.labelled("WARN" if why else "PASS", f"{said}; of another one: hpslurm report JOBID")
+
+
+MOST_JOBS = 9  # beside the one that is explained
+
+
+def others(jobs: Sequence[SlurmJob], why: str) -> list[str]:
+    """The other jobs of the day that did not end well, a line each; ``why`` says why some may be missing."""
+    if not jobs:
+        return [f"{render.label('WARN')} {screen.cut(f'other jobs: {why}', screen.COLUMNS - 7)}"] if why else []
+    rows = ["", f"Also ended badly in the last 24 h ({len(jobs)}):"]
+    for job in jobs[:MOST_JOBS]:
+        when = time.strftime("%H:%M", time.localtime(job.end_time)) if job.end_time else ""
+        name = f"{clean(job.name, 24)} of {clean(job.user, 16)}"
+        state = clean(job.state.split()[0], 16)
+        rows.append(screen.cut(f"{when:5}  {job.id:<8}  {state:13}  {name:30}  {_where(job)}", screen.COLUMNS))
+    return [*rows, *([f"… and {len(jobs) - MOST_JOBS} more"] if len(jobs) > MOST_JOBS else [])]
+
+
+def lines(
+    report: JobReport, ended: cause.Cause | None, now: float | None = None, below: Sequence[str] = ()
+) -> list[str]:
     """The screen, or one line for a job that went well on nodes without trouble."""
     made = plans(report, ended)
     told = ended.diagnosis if ended else None
@@ -130,6 +154,7 @@ def lines(report: JobReport, ended: cause.Cause | None, now: float | None = None
             made.also,
             notes=tuple(render.NotChecked(probe, note, (node,)) for probe, note, node in report.seen.not_checked),
             warnings=tuple(_warnings(report, ended, time.time() if now is None else now)),
+            below=tuple(below),
             more=_more(report, told, grave),
         )
     )

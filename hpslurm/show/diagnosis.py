@@ -126,6 +126,8 @@ def origin(event: Event) -> str:
     """Where it stands: a file and line, or in words where it is no line of a file."""
     if event.pattern.startswith("finding:"):
         return f"found by hpslurm on {clean(event.host, 80)}" if event.host else "found by hpslurm"
+    if event.pattern == "job-state":
+        return f"Slurm's state of {clean(event.file)}"
     if not event.line:
         return clean(event.file)
     return f"{clean(event.file)}:{place(event.line)}"

@@ -19,6 +19,7 @@ from hpslurm.show.render import NotChecked
 
 LINES, COLUMNS = 40, 100
 MOST_VERDICT = 6  # lines
+FEW = 12  # rows of a table that leave room for longer notes
 MOST_NOTES = 5  # lines of what could not be checked
 FIELD = 10  # columns of a field's name
 NODES, WORST, DO = 24, 5, 20  # at most so many columns
@@ -39,6 +40,7 @@ class Screen:
     last: str = ""  # the counts
     more: tuple[str, ...] = ()
     between: tuple[str, ...] = ()  # lines that stand above the table, as they are
+    below: tuple[str, ...] = ()  # and below it
     whole: str = OF_ALL  # in the column of nodes: what is of no single node
 
 
@@ -49,12 +51,12 @@ def lines(screen: Screen) -> list[str]:
     notes = _notes(screen, width)
     last = [cut(screen.last, width)] if screen.last else []
     more = _more(screen.more, width)
-    room = LINES - len(top) - len(screen.between) - len(notes) - len(last) - len(more)
+    room = LINES - len(top) - len(screen.between) - len(screen.below) - len(notes) - len(last) - len(more)
     middle = _tables(screen, room, width)
-    whole = [*top, *map(str, screen.between), *middle, *notes, *last]
+    whole = [*top, *map(str, screen.between), *middle, *notes, *screen.below, *last]
     alone = [*screen.plans, *screen.also]
     steps = plan_lines(alone[0], width) if len(alone) == 1 else []
-    if steps and len(whole) + len(steps) + len(more) <= LINES:
+    if steps and len(whole) + len(more) + sum(-(-len(line) // COLUMNS) for line in steps) <= LINES:
         whole += steps
     return [*whole, *more]
 
@@ -142,12 +144,9 @@ def _cell(plan: Plan, width: int, detail: int) -> list[str]:
 
 def _laid(text: str, width: int, most: int) -> list[str]:
     parts = textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False) or [""]
-    return [
-        *parts[: most - 1],
-        cut(
-            ("  " if most > 1 and len(parts) > 1 else "") + " ".join(part.strip() for part in parts[most - 1 :]), width
-        ),
-    ][:most]
+    if len(parts) <= most:
+        return parts
+    return [cut(text, width)] if most == 1 else [parts[0], cut(f"  {' '.join(map(str.strip, parts[1:]))}", width)]
 
 
 def _left_out(plans: Sequence[Plan]) -> str:
@@ -208,7 +207,7 @@ def _notes(screen: Screen, width: int) -> list[str]:
         groups.setdefault((item.what, item.why), []).extend(item.subjects)
     said = [_not_checked(what, why, nodes) for (what, why), nodes in groups.items()]
     said += [clean(text) for text in screen.warnings]
-    detail = 3 if len(said) == 1 else 2 if len(said) <= MOST_NOTES // 2 else 1
+    detail = 1 if len(said) > MOST_NOTES // 2 or len(screen.plans) > FEW else 2
     shown = said if len(said) * detail <= MOST_NOTES else said[: MOST_NOTES - 1]
     made = [line for text in shown for line in _wrapped(f"{render.label('WARN')} ", text, width, detail)]
     if len(shown) < len(said):
