@@ -40,12 +40,12 @@ def plans(report: JobReport, ended: cause.Cause | None) -> Plans:
     """What was there before the job and cannot explain its end stands apart, but for nodes that have a part in it."""
     found = _of_cause(report, ended)
     host = found.subject if found else ""
-    findings = [*([found] if found else []), *map(_marked, report.counted)]
+    findings = [*([found] if found else []), *report.counted]
     involved = {one.subject for one in report.counted if _explains(one, ended)} | ({host} if host else set())
     explained = {
         (one.subject, one.rule.id): host for one in findings if host and one.rule.id in OF_PEERS and one.subject != host
     }
-    main = [one for one in findings if one is found or one.subject in involved]
+    main = [_marked(one) for one in findings if one is found or one.subject in involved]
     also = [one for one in findings if one is not found and one.subject not in involved]
     return Plans(tuple(plan.plans(main, explained=explained)), tuple(plan.plans(also, explained=explained)))
 
@@ -152,12 +152,20 @@ def lines(
             fields,
             made.main,
             made.also,
+            _also_head(report, made),
             notes=tuple(render.NotChecked(probe, note, (node,)) for probe, note, node in report.seen.not_checked),
             warnings=tuple(_warnings(report, ended, time.time() if now is None else now)),
             below=tuple(below),
             more=_more(report, told, grave),
         )
     )
+
+
+def _also_head(report: JobReport, made: Plans) -> str:
+    nodes = {node for one in made.also for node in one.nodes}
+    if all(_before(one) for one in report.counted if one.subject in nodes):
+        return "Also seen, there before the job:"
+    return "Also seen:" if well(report.job) else "Also seen, not the cause:"
 
 
 def _avoid(exclude: str, count: int) -> str:
@@ -172,7 +180,7 @@ def _tag(report: JobReport, told: Diagnosis | None, grave: bool) -> str:
 
 def headline(report: JobReport, told: Diagnosis | None, also: int) -> str:
     """How it ended, why, and on which node: the one line that is read in any case."""
-    told_of = _ended(report)
+    told_of = _ended(report, told is not None and told.cause not in (HEALTHY, UNDETERMINED))
     if told is None:
         return told_of + (f"; trouble was recorded on {_nodes(also)}" if also else _without_trouble(report))
     if told.cause == UNDETERMINED:
@@ -193,7 +201,8 @@ def _without_trouble(report: JobReport) -> str:
     return "; nothing found on its nodes" if not screen.grave(plans(report, None).all) else ""
 
 
-def _ended(report: JobReport) -> str:
+def _ended(report: JobReport, named: bool) -> str:
+    """How it ended by Slurm's word; the exit code where no cause says more."""
     job = report.job
     if job is None:
         why = "Slurm could not be asked; its nodes' records are here" if report.why else "Slurm has forgotten it"
@@ -201,8 +210,8 @@ def _ended(report: JobReport) -> str:
     said = f"Job {report.id} ({clean(job.name, 30)}) of {clean(job.user, 30)}: {job.state}"
     if job.state in ACTIVE:
         return f"{said} on {_where(job)}"
-    code = f", exit code {job.exit_code}" if job.exit_code else ""
-    code += f", signal {job.exit_signal}" if job.exit_signal else ""
+    code = f", exit code {job.exit_code}" if job.exit_code and not named else ""
+    code += f", signal {job.exit_signal}" if job.exit_signal and not named else ""
     return f"{said}{code}{_lasted(job)} on {_where(job)}"
 
 

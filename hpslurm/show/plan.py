@@ -23,8 +23,8 @@ if TYPE_CHECKING:  # importing typing costs the check as much as several probes
 
 SCHEMA = 1
 ACTS = (REBOOT, REPLACE)
-MOST_WHYS = 3  # reasons in one step
-MOST_IDS = 3  # rule ids in the reason of a drain; Slurm shows reasons in tables
+MOST_WHYS = 4  # reasons in one step
+REASON = 24  # characters of rule ids in the reason of a drain; Slurm shows reasons in tables
 # What one node's fault makes others count: their partner did not answer.
 OF_PEERS = frozenset({"efa-errors"})
 
@@ -256,9 +256,18 @@ def _replaced_at_once(findings: list[Finding]) -> bool:
 def _drained(drains: Asked) -> list[Step]:
     """One drain, with all that asks for it as its reason."""
     nodes, rules = _who(drains)
-    named = ", ".join(rules[:MOST_IDS]) + (f" and {len(rules) - MOST_IDS} more" if len(rules) > MOST_IDS else "")
-    item = suggest.drain(named)
+    item = suggest.drain(_named(rules))
     return [Step(DRAIN, item.why, filled(item.command, fold(nodes)), nodes, rules)]
+
+
+def _named(rules: Sequence[str]) -> str:
+    """As many of the ids as are short together, and how many more there are."""
+    said = rules[0]
+    for number, rule in enumerate(rules[1:], start=1):
+        if len(said) + len(rule) > REASON:
+            return f"{said} +{len(rules) - number}"
+        said += f", {rule}"
+    return said
 
 
 def _merged(asked: Asked, act: Act) -> list[Step]:
@@ -269,7 +278,7 @@ def _merged(asked: Asked, act: Act) -> list[Step]:
     steps = []
     for (harm, _), members in groups.items():
         nodes, rules = _who(members)
-        whys = list(dict.fromkeys(item.why for item in members))
+        whys = list(dict.fromkeys(clause for item in members for clause in item.why.split("; ")))
         one = Suggestion(harm, "; ".join(whys[:MOST_WHYS]), next(iter(members)).command)
         for put in act(one, nodes) if harm in ACTS and one.command and nodes else [one]:
             steps.append(Step(harm, put.why, filled(put.command, fold(nodes)), nodes, rules))

@@ -6,7 +6,7 @@ It fits 40 lines of 100 columns whatever the size of the cluster; ``-v`` prints 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from hpslurm.core.finding import P2, PRIORITIES
 from hpslurm.core.nodeset import fold
@@ -19,6 +19,7 @@ from hpslurm.show.render import NotChecked
 
 LINES, COLUMNS = 40, 100
 MOST_VERDICT = 6  # lines
+MOST_WHATS = 3  # checks that one line names
 FEW = 12  # rows of a table that leave room for longer notes
 MOST_NOTES = 5  # lines of what could not be checked
 FIELD = 10  # columns of a field's name
@@ -35,6 +36,7 @@ class Screen:
     fields: tuple[tuple[str, str], ...] = ()
     plans: tuple[Plan, ...] = ()
     also: tuple[Plan, ...] = ()  # what was there and has no part in it
+    also_head: str = "Also seen, not the cause:"
     notes: tuple[NotChecked, ...] = ()
     warnings: tuple[str, ...] = ()  # what else could not be seen, in words
     last: str = ""  # the counts
@@ -54,8 +56,7 @@ def lines(screen: Screen) -> list[str]:
     room = LINES - len(top) - len(screen.between) - len(screen.below) - len(notes) - len(last) - len(more)
     middle = _tables(screen, room, width)
     whole = [*top, *map(str, screen.between), *middle, *notes, *screen.below, *last]
-    alone = [*screen.plans, *screen.also]
-    steps = plan_lines(alone[0], width) if len(alone) == 1 else []
+    steps = plan_lines(screen.plans[0], width) if len(screen.plans) == 1 and not screen.also else []
     if steps and len(whole) + len(more) + sum(-(-len(line) // COLUMNS) for line in steps) <= LINES:
         whole += steps
     return [*whole, *more]
@@ -113,7 +114,7 @@ def _both(screen: Screen, room: int, width: int, detail: int) -> list[str]:
     rows = ["", *table(screen.plans, room - 2 - least, width, detail, screen.whole)] if screen.plans else []
     if screen.also:
         most = room - len(rows) - 2
-        rows += ["", "Also seen, not the cause:", *table(screen.also, most, width, detail, screen.whole, header=False)]
+        rows += ["", screen.also_head, *table(screen.also, most, width, detail, screen.whole, header=False)]
     return rows
 
 
@@ -202,10 +203,7 @@ def plan_lines(plan: Plan, width: int) -> list[str]:
 
 
 def _notes(screen: Screen, width: int) -> list[str]:
-    groups: dict[tuple[str, str], list[str]] = {}
-    for item in screen.notes:
-        groups.setdefault((item.what, item.why), []).extend(item.subjects)
-    said = [_not_checked(what, why, nodes) for (what, why), nodes in groups.items()]
+    said = [_not_checked(*words) for words in _by_reason(screen.notes)]
     said += [clean(text) for text in screen.warnings]
     detail = 1 if len(said) > MOST_NOTES // 2 or len(screen.plans) > FEW else 2
     shown = said if len(said) * detail <= MOST_NOTES else said[: MOST_NOTES - 1]
@@ -217,9 +215,20 @@ def _notes(screen: Screen, width: int) -> list[str]:
     return ["", *made] if made else []
 
 
-def _not_checked(what: str, why: str, nodes: Sequence[str]) -> str:
-    words = what.split(", ")
-    called = what if len(what) <= 40 else f"{words[0]} and {len(words) - 1} more" if len(words) > 2 else cut(what, 40)
+def _by_reason(notes: Iterable[NotChecked]) -> Iterator[tuple[list[str], str, tuple[str, ...]]]:
+    """What one reason kept from being looked at, where: a dead GPU silences many checks."""
+    nodes: dict[tuple[str, str], list[str]] = {}
+    for item in notes:
+        nodes.setdefault((item.what, item.why), []).extend(item.subjects)
+    whats: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (what, why), subjects in nodes.items():
+        whats.setdefault((why, tuple(dict.fromkeys(subjects))), []).append(what)
+    return ((found, why, subjects) for (why, subjects), found in whats.items())
+
+
+def _not_checked(whats: Sequence[str], why: str, nodes: Sequence[str]) -> str:
+    words = ", ".join(whats).split(", ")
+    called = ", ".join(words[:MOST_WHATS]) + (f" and {len(words) - MOST_WHATS} more" if len(words) > MOST_WHATS else "")
     return f"{called} not checked{f' on {_some(nodes)}' if nodes else ''}: {clean(why)}"
 
 
@@ -243,8 +252,9 @@ def _more(commands: Sequence[str], width: int) -> list[str]:
 
 
 def next_command(plans: Iterable[Plan]) -> str:
-    """The first command of the gravest plan whose command fits a line."""
-    return next((plan.first for plan in plans if plan.first and len(plan.first) + FIELD <= COLUMNS), "")
+    """The first command of the gravest plan that has one, if it fits a line."""
+    first = next((plan.first for plan in plans if plan.first), "")
+    return first if len(first) + FIELD <= COLUMNS else ""
 
 
 def grave(plans: Iterable[Plan]) -> list[Plan]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -196,5 +197,5 @@ def test_all_nodes_name_the_odd_one_out_in_versions(make_lab: Callable[..., Lab]
     release.write_text(text.replace("5.", "6.", 1) if text.startswith("5.") else f"5.4.0-{text}")
     places = ("--policy", lab.path("policy.toml"), "--root", f"{lab.folder}/hosts/{{node}}")
     done = lab.run("salloc", "-N3", "--quiet", "hpslurm", "check", "--all-nodes", *places)
-    assert "versions-differ  n3" in done.stdout, done.stdout + done.stderr
+    assert re.search(r"^n3 +P1 +versions-differ: ", done.stdout, re.M), done.stdout + done.stderr
     assert text.strip() in done.stdout
