@@ -53,7 +53,23 @@ def options(words: list[str]) -> dict[str, str]:
 
 
 def main(words: list[str], env: dict[str, str] | None = None) -> int:
-    """Look, print, and return the exit code."""
+    """Look, print, and return the exit code; a reader that had enough, or a full disk, is no traceback."""
+    try:
+        code = _looked(words, env)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = 0
+        sys.stdout = open(os.devnull, "w")
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        code = 1
+        sys.stdout = open(os.devnull, "w")
+        print(f"hpslurm-check.pyz: could not write all of it: {error.strerror}", file=sys.stderr)
+    return code
+
+
+def _looked(words: list[str], env: dict[str, str] | None) -> int:
     env = dict(os.environ) if env is None else env
     if "-h" in words or "--help" in words:
         print(USAGE)

@@ -141,3 +141,44 @@ def test_a_terminal_that_wants_none_or_has_none_gets_no_colours(name: str, thing
         text = on_a_terminal(words(name, things), COLUMNS="100", **how)
         assert text.strip()
         assert "\x1b" not in text
+
+
+def ended(command: list[str], stdout: int, said: Path) -> int:
+    """The exit code of a command that writes there, and its stderr in ``said``."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    try:
+        os.dup2(stdout, 1)
+        os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT), 2)
+        sys.stdout, sys.stderr = open(1, "w"), open(2, "w")
+        sys.argv = ["hpslurm", *command]
+        cli.main()
+    except SystemExit as end:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(end.code if isinstance(end.code, int) else 99)
+    except BaseException as error:
+        os.write(2, f"Traceback: {error!r}".encode())
+    os._exit(99)
+
+
+@pytest.mark.parametrize("name", PRINTS)
+def test_a_reader_that_had_enough_is_no_failure(name: str, things: Path, tmp_path: Path) -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    try:
+        assert ended(words(name, things), theirs, tmp_path / "said") in (0, 3)
+    finally:
+        os.close(theirs)
+    assert "Traceback" not in (tmp_path / "said").read_text()
+    assert "Broken pipe" not in (tmp_path / "said").read_text()
+
+
+@pytest.mark.parametrize("name", PRINTS)
+def test_a_device_that_is_full_is_told_in_one_line(name: str, things: Path, tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        assert ended(words(name, things), full.fileno(), tmp_path / "said") == 1
+    said = (tmp_path / "said").read_text().splitlines()
+    assert said[-1] == "hpslurm: could not write all of it: No space left on device"
+    assert "Traceback" not in "".join(said)
