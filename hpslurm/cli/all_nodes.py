@@ -21,6 +21,7 @@ from hpslurm.core.text import clean
 from hpslurm.core.values import replace
 from hpslurm.job import consensus
 from hpslurm.show import plan, render, screen
+from hpslurm.show.progress import Progress
 from hpslurm.sources import launch
 
 SECONDS = 90.0  # for the whole step: start, look, and the slowest node
@@ -37,14 +38,15 @@ def records_of_all(words: list[str]) -> tuple[dict[str, Record], list[str]]:
     lines: list[str] = []
     errors: list[str] = []
     said: list[str] = []  # by srun; of interest only when something is missing
-    for event in launch.run([step], where):
-        if isinstance(event, launch.End):
-            if not event.ok:
-                errors.append(f"srun: {event.why}")
-        elif event.error:
-            said.append(clean(event.text))
-        else:
-            lines.append(event.text)
+    with Progress(f"srun over {len(where.nodes)} nodes"):
+        for event in launch.run([step], where):
+            if isinstance(event, launch.End):
+                if not event.ok:
+                    errors.append(f"srun: {event.why}")
+            elif event.error:
+                said.append(clean(event.text))
+            else:
+                lines.append(event.text)
     texts = records.joined(lines)
     found = {node: records.parse(texts[node], node, "check") for node in where.nodes if node in texts}
     errors += [f"{node} gave no whole answer" for node in where.nodes if node not in found or not found[node].complete]

@@ -17,6 +17,7 @@ from hpslurm.core import policy, records
 from hpslurm.core.probe import worst
 from hpslurm.core.text import clean
 from hpslurm.core.values import replace
+from hpslurm.show.progress import Progress
 from hpslurm.sources.host import Host
 
 SECONDS = 20.0  # for all programs together
@@ -75,7 +76,8 @@ def command(
         raise click.UsageError(f"--root {clean(root, 200)} is no folder")
     host = Host(root, seconds=SECONDS)
     rules = hooks.site_policy(policy_path, node, host)
-    results = list(hooks.run_probes("step", host, rules))
+    with Progress("looking at this node", wanted=not pieces):
+        results = list(hooks.run_probes("step", host, rules))
     host.end_all()
     if pieces:
         for line in records.lines(rules, os.environ, "check", results):

@@ -23,6 +23,7 @@ from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Result
 from hpslurm.core.text import clean
 from hpslurm.show import plan, render
+from hpslurm.show.progress import Progress
 from hpslurm.sources import sessions
 from hpslurm.sources.host import Host
 from hpslurm.sources.hyperpod import Layout
@@ -113,7 +114,17 @@ def command(
     nodes = partial(_ask_nodes, asked, rules, sample_nodes, bool(only), root) if probe else None
     try:
         places = [*node_records.folders_of(rules, root), *reports]
-        half = gather.diagnose(host, rules, places, chosen, ask_slurm=not no_slurm, ask_aws=ask, ask_nodes=nodes)
+        with Progress("looking at the cluster") as progress:
+            half = gather.diagnose(
+                host,
+                rules,
+                places,
+                chosen,
+                ask_slurm=not no_slurm,
+                ask_aws=ask,
+                ask_nodes=nodes,
+                say=progress.say,
+            )
     except checks.NoCluster as error:
         raise click.ClickException(str(error)) from None
     finally:

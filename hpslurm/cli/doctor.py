@@ -12,6 +12,7 @@ from hpslurm.core import records
 from hpslurm.core.probe import worst
 from hpslurm.setup import doctor
 from hpslurm.show import plan
+from hpslurm.show.progress import Progress
 from hpslurm.sources.host import Host
 
 SECONDS = 20.0  # for all programs together
@@ -41,7 +42,8 @@ def command(as_json: bool, fail_on: str, strict: bool, policy_path: str, verbose
     node = node_hooks.node_name(os.environ)
     host = Host(root, seconds=SECONDS)
     rules = node_hooks.site_policy(policy_path, node, host)
-    results = list(doctor.run(host, rules))
+    with Progress("looking at the installation"):
+        results = list(doctor.run(host, rules))
     host.end_all()
     if as_json:
         made = plan.plans(finding for result in results for finding in result.findings)

@@ -12,6 +12,7 @@ from hpslurm.cli import options
 from hpslurm.core import policy, records
 from hpslurm.core.probe import Unknown, worst
 from hpslurm.job import cause, first_screen, report, report_view
+from hpslurm.show.progress import Progress
 from hpslurm.sources import slurm
 from hpslurm.sources.host import Host
 
@@ -82,7 +83,8 @@ def command(
             return 0
         job_id, below = str(jobs[0].id), first_screen.others(jobs[1:], why)
     try:
-        known = report.gather(rules, root, job_id, results)
+        with Progress(f"asking Slurm and reading the records of job {job_id}"):
+            known = report.gather(rules, root, job_id, results)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if known.job is None and not known.found:
@@ -91,7 +93,8 @@ def command(
         known = report.of_nodes(known, options.node_set(only))
     ended = None
     if known.has_output and (output or not report.well(known.job)):
-        ended = cause.find(known.job, output, known.found, known.counted)
+        with Progress(f"reading the output of job {job_id}, and reasoning"):
+            ended = cause.find(known.job, output, known.found, known.counted)
     outcome = report_view.results_of(known, ended)
     if as_json:
         made = first_screen.plans(known, ended).all
@@ -109,7 +112,8 @@ def _failed_jobs(root: str) -> tuple[list[slurm.SlurmJob], str]:
     """The caller's, newest first; for root those of all users."""
     host = Host(root, seconds=report.SECONDS)
     try:
-        return slurm.failed_jobs(host, os.geteuid() or None, time.time())
+        with Progress("asking Slurm for the jobs of the last day"):
+            return slurm.failed_jobs(host, os.geteuid() or None, time.time())
     except Unknown as why:
         raise click.ClickException(f"give a job id; the jobs of the last day are not known: {why}") from None
     finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Iterable
 
 import click
@@ -17,6 +16,7 @@ from hpslurm.scan import lines, model
 from hpslurm.scan.collect import Collector, expand
 from hpslurm.scan.reason import HEALTHY, UNDETERMINED, reason
 from hpslurm.show import diagnosis as show_diagnosis
+from hpslurm.show.progress import Progress
 
 
 @click.command(
@@ -48,14 +48,21 @@ def command(paths: tuple[str, ...], as_json: bool, fail_on: str, strict: bool, v
       dmesg | hpslurm scan --json - | jq 'select(.type == "diagnosis")'
     """
     collector = Collector()
-    show = _Progress(not as_json)
-    for path in expand(paths, collector.unread):
-        collector.add(path, show.add)
-    show.end()
+    progress, read = Progress("reading"), 0
+
+    def add(count: int) -> None:
+        nonlocal read
+        read += count
+        progress.say(f"{read / 1e6:,.0f} MB read")
+
+    with progress:
+        for path in expand(paths, collector.unread):
+            collector.add(path, add)
     if not collector.files:
         raise click.ClickException("\n".join(clean(why) for why in collector.unread) or "nothing to read")
-    events = collector.result()
-    diagnosis = reason(events, (), collector.unread)
+    with Progress("reasoning"):
+        events = collector.result()
+        diagnosis = reason(events, (), collector.unread)
     if as_json:
         print_lines(events, diagnosis)
     else:
@@ -98,25 +105,3 @@ def print_lines(events: Iterable[Event], diagnosis: Diagnosis) -> None:
         click.echo(records.encode(lines.event_line(event)))
     click.echo(records.encode(lines.diagnosis_line(diagnosis)))
     click.echo(records.encode({"schema": records.SCHEMA, "type": "end", "events": len(kept)}))
-
-
-class _Progress:
-    """How far we are, on a terminal only, and not for the first second."""
-
-    def __init__(self, wanted: bool) -> None:
-        self.on = wanted and sys.stderr.isatty()
-        self.began = self.last = time.monotonic()
-        self.bytes = 0
-
-    def add(self, count: int) -> None:
-        self.bytes += count
-        now = time.monotonic()
-        if self.on and now - self.began > 1 and now - self.last > 0.3:
-            self.last = now
-            sys.stderr.write(f"\r{self.bytes / 1e6:,.0f} MB read ")
-            sys.stderr.flush()
-
-    def end(self) -> None:
-        if self.on and self.last != self.began:
-            sys.stderr.write("\r" + " " * 30 + "\r")
-            sys.stderr.flush()

@@ -18,7 +18,7 @@ def test_a_controller_that_is_down_has_forgotten_nothing(tmp_path: Path, write: 
         write(f"root/opt/slurm/bin/{program}", DOWN, 0o755)
     write("results/jobs/7/n1.prolog.jsonl", RECORD)
     words = ["7", "--root", str(tmp_path / "root"), "--results", str(tmp_path / "results")]
-    first = CliRunner().invoke(report.command, words).output
+    first = " ".join(CliRunner().invoke(report.command, words).output.split())
     assert first.startswith("[WARN] Job 7: state unknown, Slurm could not be asked; its nodes' records are here")
     done = CliRunner().invoke(report.command, [*words, "-v"])
     assert 0 == done.exit_code
