@@ -83,14 +83,13 @@ def first_screen(found: Mapping[str, Record], answer: list[Result], errors: Iter
     said = f"{len(sick):,} of {len(found):,} nodes need attention" if sick else f"nothing found on {len(found):,} nodes"
     if not sick and grave:
         said = f"the {len(found):,} nodes differ where they should not"
-    exclude = f"--exclude={nodeset.fold(bad)}"
     return screen.lines(
         screen.Screen(
             "FAIL" if grave else "WARN" if missing or errors else "PASS",
             said,
             (
                 ("Worst", f"{screen.names(grave[0])}: {screen.said(grave[0].troubles[0])}" if grave else ""),
-                ("Keep out", exclude if bad and len(exclude) < 80 else f"{len(bad):,} nodes with P0" if bad else ""),
+                ("Keep out", screen.keep_out(bad)),
                 ("Next", screen.next_command(grave)),
             ),
             tuple(made),

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="With --probe: how many nodes at most. Records of all nodes are read in any case.",
 )
-@click.option("--html", "html_file", type=click.Path(dir_okay=False), help="Also write the report as one page to FILE.")
+@options.html
 @options.verbose("Print every finding with its evidence; on stderr, how many calls to AWS were made.")
 @options.root
 def command(
@@ -143,7 +143,7 @@ def command(
             click.echo("\n".join(whole))
     sys.stdout.flush()
     if html_file:
-        _write_page(html_file, results, half.members)
+        _write_page(html_file, results, half.members, made)
     if verbose and half.view:
         calls = half.view.requests
         counted = ", ".join(f"{name} {number}" for name, number in sorted(calls.items()))
@@ -193,16 +193,12 @@ def _refuse_unknown(only: Sequence[str], half: gather.Half, no_slurm: bool) -> N
         )
 
 
-def _write_page(path: str, results: Sequence[Result], members: Members) -> None:
-    from hpslurm.core import whole_file
+def _write_page(path: str, results: Sequence[Result], members: Members, made: Sequence[plan.Plan]) -> None:
     from hpslurm.show import page
 
-    rows = node_rows(results, members)
-    text = page.page(results, rows, view.heads(results, members), members.now, members.cluster)
-    try:
-        whole_file.write(path, text.encode())
-    except OSError as error:
-        raise click.ClickException(f"could not write {path}: {error.strerror}") from None
+    answer, heads = view.answer(results, members, made), view.heads(results, members)
+    text = page.page(results, node_rows(results, members), heads, members.now, members.cluster, answer=answer)
+    options.write_page(path, text)
 
 
 def _failed(results: Sequence[Result], fail_on: str, strict: bool) -> bool:

@@ -41,6 +41,23 @@ def node_set(words: Sequence[str]) -> frozenset[str]:
     return frozenset(names)
 
 
+def html(command: Command) -> Command:
+    """--html: the same as one page."""
+    return click.option(
+        "--html", "html_file", type=click.Path(dir_okay=False), help="Also write the report as one page to FILE."
+    )(command)
+
+
+def write_page(path: str, text: str) -> None:
+    """The whole page or nothing of it."""
+    from hpslurm.core import whole_file
+
+    try:
+        whole_file.write(path, text.encode())
+    except OSError as error:
+        raise click.ClickException(f"could not write {path}: {error.strerror}") from None
+
+
 def _together(command: Command, *options: Callable[[Command], Command]) -> Command:
     """The command with these options; --help shows them in this order."""
     for option in reversed(options):

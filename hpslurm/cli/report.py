@@ -36,6 +36,7 @@ from hpslurm.sources.host import Host
 )
 @click.option("--node", "only", multiple=True, metavar="NODES", help="Only what was found on these nodes.")
 @options.verbose()
+@options.html
 @options.results
 @options.policy_path()
 @options.root
@@ -48,6 +49,7 @@ def command(
     output: tuple[str, ...],
     only: tuple[str, ...],
     verbose: bool,
+    html_file: str | None,
     results: str | None,
     policy_path: str,
     root: str,
@@ -105,6 +107,8 @@ def command(
         lines = first_screen.lines(known, ended, below=below)
     click.echo("\n".join(lines))
     sys.stdout.flush()
+    if html_file:
+        options.write_page(html_file, report_view.page_of(known, ended, outcome, time.time()))
     return 3 if worst(outcome, fail_on, strict) else 0
 
 

@@ -8,10 +8,10 @@ from collections.abc import Container, Sequence
 from hpslurm.cluster.guard import ONE_CAUSE
 from hpslurm.cluster.model import Members
 from hpslurm.core.finding import P0
-from hpslurm.core.nodeset import fold
 from hpslurm.core.probe import PASS, SKIP, Result
 from hpslurm.show import render, screen
 from hpslurm.show.plan import Plan
+from hpslurm.show.screen import Screen
 
 
 def heads(results: Sequence[Result], members: Members) -> list[str]:
@@ -41,30 +41,33 @@ STILL_FAILING = (
 
 
 def first_screen(results: Sequence[Result], members: Members, plans: Sequence[Plan]) -> list[str]:
-    """The answer: what is wrong, which nodes to keep out, what to type first."""
+    """The answer, on one screen."""
+    return screen.lines(answer(results, members, plans))
+
+
+def answer(results: Sequence[Result], members: Members, plans: Sequence[Plan]) -> Screen:
+    """What is wrong, which nodes to keep out, what to type first."""
     grave = screen.grave(plans)
     missing = render.not_checked(results)
     folded = render.fold(finding for result in results for finding in result.findings)
     names = {member.name for member in members.members}
     of_nodes = [plan for plan in grave if names & set(plan.nodes)]
     worst = next(iter([*of_nodes, *grave]), None)
-    return screen.lines(
-        screen.Screen(
-            "FAIL" if grave else "WARN" if missing or not members.members else "PASS",
-            _headline(grave, members, bool(missing)),
-            (
-                ("Cause", next((plan.troubles[0].words for plan in plans if ONE_CAUSE.id in plan.rules), "")),
-                ("Worst", f"{screen.names(worst)}: {screen.said(worst.troubles[0])}" if worst else ""),
-                ("Keep out", _keep_out(of_nodes)),
-                ("Next", screen.next_command(grave) or _one_node(of_nodes)),
-                ("Seen", "; ".join(heads(results, members))),
-            ),
-            tuple(plans),
-            notes=tuple(missing),
-            warnings=tuple(f"node_records: {one.note}" for one in _without_records(results)),
-            last=render.summary(folded, len(missing), sum(one.outcome == PASS for one in results)),
-            more=_more(worst, names),
-        )
+    return Screen(
+        "FAIL" if grave else "WARN" if missing or not members.members else "PASS",
+        _headline(grave, members, bool(missing)),
+        (
+            ("Cause", next((plan.troubles[0].words for plan in plans if ONE_CAUSE.id in plan.rules), "")),
+            ("Worst", f"{screen.names(worst)}: {screen.said(worst.troubles[0])}" if worst else ""),
+            ("Keep out", _keep_out(of_nodes)),
+            ("Next", screen.next_command(grave) or _one_node(of_nodes)),
+            ("Seen", "; ".join(heads(results, members))),
+        ),
+        tuple(plans),
+        notes=tuple(missing),
+        warnings=tuple(f"node_records: {one.note}" for one in _without_records(results)),
+        last=render.summary(folded, len(missing), sum(one.outcome == PASS for one in results)),
+        more=_more(worst, names),
     )
 
 
@@ -89,16 +92,12 @@ def _count(number: int) -> str:
 def _keep_out(grave: Sequence[Plan]) -> str:
     """Nodes on which a job would fail; those that are out already need no word."""
     nodes = [node for plan in grave if plan.priority == P0 and plan.nodes for node in plan.nodes]
-    option = f"--exclude={fold(nodes)}"
-    return "" if not nodes else option if len(option) <= MOST_NAMES else f"{_count(len(nodes))}, those with P0 below"
+    return screen.keep_out(nodes)
 
 
 def _one_node(of_nodes: Sequence[Plan]) -> str:
     """Where no command with all its nodes fits a line: the plan of the first of them."""
     return f"sudo hpslurm diagnose --node {shlex.quote(of_nodes[0].nodes[0])}" if of_nodes else ""
-
-
-MOST_NAMES = 80  # characters of a list of nodes in the verdict
 
 
 def _without_records(results: Sequence[Result]) -> list[Result]:

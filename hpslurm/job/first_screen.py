@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Sequence
 
@@ -17,10 +16,10 @@ from hpslurm.scan.reason import HEALTHY, UNDETERMINED
 from hpslurm.show import diagnosis as show
 from hpslurm.show import plan, render, screen
 from hpslurm.show.plan import OF_PEERS, Plan
+from hpslurm.show.screen import Screen
 from hpslurm.sources.slurm import SlurmJob
 
 EPILOG_SECONDS = 120  # after a job's end: so long a record that is missing may still come
-MOST_NAMES = 70  # characters of a list of nodes in a command
 WENT_ON = "since before the job"
 
 
@@ -128,36 +127,36 @@ def others(jobs: Sequence[SlurmJob], why: str) -> list[str]:
 def lines(
     report: JobReport, ended: cause.Cause | None, now: float | None = None, below: Sequence[str] = ()
 ) -> list[str]:
-    """The screen, or one line for a job that went well on nodes without trouble."""
+    """The answer, on one screen; ``below`` stands under its table."""
+    return screen.lines(replace(answer(report, ended, now), below=tuple(below)))
+
+
+def answer(report: JobReport, ended: cause.Cause | None, now: float | None = None) -> Screen:
+    """How the job ended, why, which nodes to avoid, what to type."""
     made = plans(report, ended)
     told = ended.diagnosis if ended else None
     nodes = avoided(report, told, made)
-    exclude = f"--exclude={shlex.quote(fold(nodes))}" if nodes else ""
-    if len(exclude) > MOST_NAMES:
-        exclude = ""
+    exclude = screen.exclude(nodes)
     grave = screen.grave(made.main) or screen.grave(made.also)
     again = f"sbatch {exclude} JOBSCRIPT".replace("  ", " ") if report.over and not well(report.job) else ""
     fields = (
         ("Saw", _saw(told)),
         ("Victims", show.consequences(told) if told else ""),
         ("Again", again),
-        ("Avoid", _avoid(exclude, len(nodes)) if nodes and not (again and exclude) else ""),
+        ("Avoid", "" if again and exclude else screen.keep_out(nodes)),
         ("Next", screen.next_command(made.main) or screen.next_command(made.also)),
         ("Missing", "; ".join(told.missing[:2]) if told and told.confidence != "high" else ""),
     )
-    return screen.lines(
-        screen.Screen(
-            _tag(report, told, bool(grave)),
-            headline(report, told, len({node for one in screen.grave(made.also) for node in one.nodes})),
-            fields,
-            made.main,
-            made.also,
-            _also_head(report, made),
-            notes=tuple(render.NotChecked(probe, note, (node,)) for probe, note, node in report.seen.not_checked),
-            warnings=tuple(_warnings(report, ended, time.time() if now is None else now)),
-            below=tuple(below),
-            more=_more(report, told, grave),
-        )
+    return Screen(
+        _tag(report, told, bool(grave)),
+        headline(report, told, len({node for one in screen.grave(made.also) for node in one.nodes})),
+        fields,
+        made.main,
+        made.also,
+        _also_head(report, made),
+        notes=tuple(render.NotChecked(probe, note, (node,)) for probe, note, node in report.seen.not_checked),
+        warnings=tuple(_warnings(report, ended, time.time() if now is None else now)),
+        more=_more(report, told, grave),
     )
 
 
@@ -166,10 +165,6 @@ def _also_head(report: JobReport, made: Plans) -> str:
     if all(_before(one) for one in report.counted if one.subject in nodes):
         return "Also seen, there before the job:"
     return "Also seen:" if well(report.job) else "Also seen, not the cause:"
-
-
-def _avoid(exclude: str, count: int) -> str:
-    return f"{exclude} with the next job" if exclude else f"{_nodes(count)}: those with P0 below"
 
 
 def _tag(report: JobReport, told: Diagnosis | None, grave: bool) -> str:

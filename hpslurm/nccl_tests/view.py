@@ -208,7 +208,7 @@ def first_screen_of_search(state: State, verdict: accused.Verdict, findings: Seq
             _who_is_named(state, verdict, findings),
             (
                 ("Worst", screen.said(made[0].troubles[0]) if made else ""),
-                ("Keep out", f"--exclude={nodeset.fold(named)}" if named else ""),
+                ("Keep out", screen.keep_out(named)),
                 ("Next", screen.next_command(made)),
             ),
             tuple(made),

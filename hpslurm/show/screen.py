@@ -5,6 +5,7 @@ It fits 40 lines of 100 columns whatever the size of the cluster; ``-v`` prints 
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -24,6 +25,7 @@ FEW = 12  # rows of a table that leave room for longer notes
 MOST_NOTES = 5  # lines of what could not be checked
 FIELD = 10  # columns of a field's name
 NODES, WORST, DO = 24, 5, 20  # at most so many columns
+MOST_NAMES = 75  # columns of a list of nodes in the verdict
 OF_ALL = "(all)"
 
 
@@ -255,6 +257,18 @@ def next_command(plans: Iterable[Plan]) -> str:
     """The first command of the gravest plan that has one, if it fits a line."""
     first = next((plan.first for plan in plans if plan.first), "")
     return first if len(first) + FIELD <= COLUMNS else ""
+
+
+def exclude(nodes: Iterable[str]) -> str:
+    """The option that keeps jobs off these nodes; empty for none, and where their list is too long to type."""
+    option = f"--exclude={shlex.quote(fold(nodes))}"
+    return option if nodes and len(option) <= MOST_NAMES else ""
+
+
+def keep_out(nodes: Sequence[str]) -> str:
+    """The same in words where it is too long."""
+    said = f"{_number(len(nodes), 'node')}, those with P0 below" if nodes else ""
+    return exclude(nodes) or said
 
 
 def grave(plans: Iterable[Plan]) -> list[Plan]:

@@ -265,7 +265,7 @@ def test_a_job_that_went_well_on_a_sick_node_says_so_and_names_the_node() -> Non
     found = [*of_all("prolog", n2=lost()), *of_all("epilog", n2=lost())]
     screen = told(known(about, *found), None)
     assert screen[0].startswith("[WARN] Job 4711 (train) of alice: COMPLETED after 2 h 14 min on n[1-3]; trouble was")
-    assert "Avoid     --exclude=n2 with the next job" in screen
+    assert "Avoid     --exclude=n2" in screen
     assert "Again" not in "\n".join(screen)
 
 
@@ -330,3 +330,16 @@ def test_without_a_job_that_failed_there_is_nothing_to_explain(tmp_path: Path, w
     write("commands/sacct_day.txt", "")
     said = " ".join(shown("report", "--root", str(tmp_path), "--policy", "/nonexistent"))
     assert "[PASS] no job failed, hung or was cancelled in the last 24 h; of another one: hpslurm report JOBID" == said
+
+
+def test_the_report_is_a_page_too(tmp_path: Path) -> None:
+    from hpslurm.job import report_view
+
+    found = [*of_all("prolog", n3=BEFORE), *of_all("epilog", n2=lost(), n3=BEFORE)]
+    about, why = known(job(), *found), ended(job(), "step 9 loss 2.0\n" + VICTIMS, tmp_path, *found)
+    text = report_view.page_of(about, why, report_view.results_of(about, why), 1_900_000_000.0)
+    assert "<title>hpslurm report · job 4711</title>" in text
+    assert "gpu_fell_off_bus on n2" in text
+    assert '<pre class="command">sbatch --exclude=n2 JOBSCRIPT</pre>' in text
+    assert "\x1b" not in text
+    assert re.findall(r"■</span> (n\d)</td>", text) == ["n2", "n3", "n1"]
