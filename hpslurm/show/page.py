@@ -23,8 +23,6 @@ from hpslurm.show.plan import Plan
 from hpslurm.show.render import fold, not_checked, summary
 from hpslurm.show.screen import COMMANDS, Screen, said
 
-NO_ANSWER = Screen("", "")
-
 MOST_EVIDENCE = 20  # lines of one finding
 MOST_SQUARES = 5000  # nodes in the picture; the table has them all
 COLUMNS = 50  # squares in a row of the picture
@@ -124,7 +122,7 @@ def page(
     cluster: str = "",
     *,
     title: str = "hpslurm diagnose",
-    answer: Screen = NO_ANSWER,
+    answer: Screen,
     whole: Sequence[str] = (),
 ) -> str:
     """The whole page. ``answer`` is the first screen, with its plans; ``heads`` stand below its verdict.
