@@ -14,8 +14,11 @@ from typing import IO
 from hpslurm.core.finding import NOISE, ROOT, SYMPTOM, Event
 from hpslurm.core.text import clean, whole
 from hpslurm.core.values import replace
-from hpslurm.scan import checks, kinds, prefix, read, trouble
+from hpslurm.scan import kinds, prefix, read, trouble
+from hpslurm.scan.checks import CHECKS
 from hpslurm.scan.culprit import OF_PROCESS
+from hpslurm.scan.gpu_names import pci
+from hpslurm.scan.hit import Context, Hit, rank_of_neighbours
 from hpslurm.scan.match import Finder, finder
 from hpslurm.scan.patterns import Pattern, Table, benign, boilerplate, compiled, known, noise, table
 
@@ -259,7 +262,7 @@ class _File:
         raw = bytes(data[begin:stop]).decode("utf-8", "replace")
         line = prefix.plain(raw)
         segments = [segment for segment in line.split("\r") if segment] if "\r" in line else [line]
-        context: checks.Context | None = None
+        context: Context | None = None
         for labelled in segments[-200:]:
             segment = prefix.bare(labelled)
             quiet: bool | None = None
@@ -286,11 +289,11 @@ class _File:
                 mark = mark or prefix.read(labelled, self.year)
                 hit = _hit(row, match, segment, mark)
                 if row.role == ROOT and row.cause in OF_PROCESS and hit.rank is None and not hit.host:
-                    context = context or checks.Context(data, size, begin, stop)
-                    hit.rank = checks.rank_of_neighbours(context)
+                    context = context or Context(data, size, begin, stop)
+                    hit.rank = rank_of_neighbours(context)
                 if row.check:
-                    context = context or checks.Context(data, size, begin, stop)
-                    if not checks.CHECKS[row.check](hit, match, context):
+                    context = context or Context(data, size, begin, stop)
+                    if not CHECKS[row.check](hit, match, context):
                         continue
                 self._keep(row, hit, number, labelled)
                 break
@@ -298,14 +301,14 @@ class _File:
     def _window(self, data: bytearray, size: int, begin: int, stop: int, number: int) -> None:
         self.windows += 1
         self.covered = number + WINDOW[1]
-        context = checks.Context(data, size, begin, stop)
+        context = Context(data, size, begin, stop)
         for index, line in enumerate(context.before(WINDOW[0])):
             self.between.setdefault(number - 1 - index, line[:4000])
         own = bytes(data[begin:stop]).decode("utf-8", "replace")
         for index, line in enumerate([own, *context.after(WINDOW[1])]):
             self.between.setdefault(number + index, prefix.plain(line)[:4000])
 
-    def _keep(self, row: Pattern, hit: checks.Hit, number: int, line: str) -> None:
+    def _keep(self, row: Pattern, hit: Hit, number: int, line: str) -> None:
         rank = hit.rank if hit.rank is not None else self.rank
         detail = (
             hit.facts.get("seq", "")
@@ -368,18 +371,18 @@ _ADDRESS = re.compile(
 )
 
 
-def _hit(row: Pattern, match: re.Match[str], line: str, mark: prefix.Mark) -> checks.Hit:
+def _hit(row: Pattern, match: re.Match[str], line: str, mark: prefix.Mark) -> Hit:
     groups = match.groupdict()
 
     def first(name: str) -> str:
         return next((value for key, value in groups.items() if value and key.rstrip("0123456789") == name), "")
 
-    hit = checks.Hit(row.id, row.role, row.cause, row.weight, line, mark)
+    hit = Hit(row.id, row.role, row.cause, row.weight, line, mark)
     hit.peer = first("peer")
     if host := first("host"):
         hit.host = host
     if gpu := first("gpu"):
-        hit.gpu = checks.pci(gpu) or gpu
+        hit.gpu = pci(gpu) or gpu
     elif not hit.host and (address := _ADDRESS.search(line)):
         hit.host = address[1]
     if (pid := first("pid")).isdigit():

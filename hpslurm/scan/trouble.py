@@ -12,7 +12,7 @@ from hpslurm.core import toml
 from hpslurm.core.finding import ROOT, SYMPTOM, Event
 from hpslurm.core.values import dataclass, replace
 from hpslurm.scan import prefix
-from hpslurm.scan.checks import gpu_of
+from hpslurm.scan.gpu_names import gpu_of
 
 SHORTEST, LONGEST = 6, 1000  # characters of a line that is looked at
 PREFIX = 120  # characters in which a level stands

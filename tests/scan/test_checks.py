@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from hpslurm.core.finding import ROLES
-from hpslurm.scan import checks, model
-from hpslurm.scan.checks import xid_meaning
+from hpslurm.scan import model
+from hpslurm.scan.checks.gpu import xid_meaning
 from tests.scan.cases import events_of, patterns_of
 
-SOURCES = [path.read_text(encoding="utf-8") for path in sorted(Path(checks.__file__).parent.glob("*.py"))]
+SCAN = Path(model.__file__).parent
+SOURCES = [path.read_text(encoding="utf-8") for path in sorted(SCAN.rglob("*.py"))]
 CAUSES = set(model.causes())
 
 
@@ -59,11 +60,12 @@ def test_links_come_and_go_in_the_first_two_minutes(uptime: str, wanted: list[st
 
 
 def test_no_weight_and_no_cause_stands_in_the_code_of_the_readers():
-    named = ("checks", "kinds", "life", "nccl_rows", "node_lists", "nvidia_smi", "network_choice", "places", "ras",
+    checks = [f"checks/{path.stem}" for path in sorted((SCAN / "checks").glob("*.py"))]
+    assert len(checks) > 5
+    named = ("hit", "kinds", "life", "nccl_rows", "node_lists", "nvidia_smi", "network_choice", "places", "ras",
              "slow_ranks", "small_tools", "flight")  # fmt: skip
-    folder = Path(checks.__file__).parent
-    for name in named:
-        tree = ast.parse((folder / f"{name}.py").read_text(encoding="utf-8"))
+    for name in (*checks, *named):
+        tree = ast.parse((SCAN / f"{name}.py").read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             if isinstance(node, ast.keyword) and node.arg in ("weight", "cause"):
                 assert not isinstance(node.value, ast.Constant), (name, node.value.lineno)
