@@ -198,11 +198,12 @@ class _File:
         lines = self.head + [item for item in between if item[0] > (self.head[-1][0] if self.head else 0)] + self.tail
         for event in self._looked(lines):
             event = replace(event, rank=event.rank if event.rank is not None else self.rank, text=clean(event.text))
-            speaker = (event.rank, event.host, event.gpu)
-            self.owner.keep(
-                (event.pattern, self.path, speaker if event.role == ROOT else (event.pid, event.host, event.facts)),
-                event,
-            )
+            speaker: tuple[object, ...] = (event.rank, event.host, event.gpu)
+            if event.role != ROOT:
+                speaker = (event.pid, event.host, event.facts)
+            if event.pattern in ("place", "task"):  # a host has many ranks
+                speaker = (event.rank, event.host)
+            self.owner.keep((event.pattern, self.path, speaker), event)
         if self.rank is not None:
             self.owner.keep(("file", self.path), Event("file", NOISE, self.path, 1, "", rank=self.rank))
 

@@ -201,7 +201,7 @@ def _named_task(hit: Hit, match: re.Match[str], context: Context) -> bool:
 @check("straggler")
 def _straggler(hit: Hit, match: re.Match[str], context: Context) -> bool:
     if re.search(
-        r"no stragglers?|stragglers?(?: found)?:? *(?:none|\[\]|set\(\)|0\b)|straggler_|--\w*straggler|import ",
+        r"no stragglers?|\b(?:possible|potential|maybe|perhaps)\b|stragglers?(?: found)?:? *(?:none|\[\]|set\(\)|0\b)|straggler_|--\w*straggler|import ",
         hit.line,
         re.IGNORECASE,
     ):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 
-from hpslurm.core.text import whole
 from hpslurm.scan.hit import Context, Hit, check
-
-MOST_TASKS = 100_000  # of one list
+from hpslurm.scan.places import task_numbers
 
 
 @check("jobnode")
@@ -43,17 +41,12 @@ def _cancel(hit: Hit, match: re.Match[str], context: Context) -> bool:
 def _ended_without(hit: Hit, context: Context) -> None:
     """Slurm ends all other tasks and lists them: the one that is not in the list failed."""
     for line in context.after(6):
-        if named := re.search(r"srun: error: ([\w.-]+): tasks ([\d,-]+): (?:Terminated|Killed)", line):
-            ranges = [part.split("-") for part in named[2].split(",")]
-            ended = {
-                task
-                for first, *last in ranges
-                for task in range(whole(first) or 0, (whole(last[0] if last else first) or 0) + 1)
-            }
-            missing = set(range(max(ended))) - ended if ended and max(ended) < MOST_TASKS else set()
+        if listed := re.search(r"srun: error: ([\w.-]+): tasks ([\d,-]+): (?:Terminated|Killed)", line):
+            ended = set(task_numbers(listed[2]))
+            missing = set(range(max(ended, default=0))) - ended
             if len(missing) == 1:
                 hit.turn("cancel-names-others")
-                hit.host = named[1]
+                hit.host = listed[1]
                 hit.facts["named_rank"] = str(missing.pop())
             return
 
