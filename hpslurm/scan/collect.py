@@ -201,8 +201,8 @@ class _File:
             speaker: tuple[object, ...] = (event.rank, event.host, event.gpu)
             if event.role != ROOT:
                 speaker = (event.pid, event.host, event.facts)
-            if event.pattern in ("place", "task"):  # a host has many ranks
-                speaker = (event.rank, event.host)
+            if event.pattern in ("place", "task", "claim"):  # a host has many ranks
+                speaker = (event.rank, event.host, event.facts)
             self.owner.keep((event.pattern, self.path, speaker), event)
         if self.rank is not None:
             self.owner.keep(("file", self.path), Event("file", NOISE, self.path, 1, "", rank=self.rank))

@@ -115,7 +115,8 @@ def _from_others(chosen: Event, found: Culprit, events: Sequence[Event]) -> Culp
     alone = len({(event.host, event.rank) for event in ends}) == 1
     torchrun = any(event.fact("block") or event.local_rank is not None for event in events)
     if alone or first.line < min((event.line for event in ends if event.host != first.host), default=first.line + 1):
-        return replace(found, host=short(first.host) or None, rank=found.rank if torchrun else first.rank)
+        rank = found.rank if torchrun and not alone else first.rank
+        return replace(found, host=short(first.host) or None, rank=rank)
     return found
 
 

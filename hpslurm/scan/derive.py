@@ -35,6 +35,7 @@ def roots(case: Case) -> Iterator[Event]:
     yield from _differences(case)
     yield from _one_sided(case)
     yield from _odd_end(case)
+    yield from _claimed_twice(case)
 
 
 def made(event: Event, pattern: str, **changes: Any) -> Event:
@@ -181,3 +182,13 @@ def _odd_end(case: Case) -> Iterator[Event]:
         return  # a watchdog ends its process by abort
     if len({task.host for task in crashed}) == 1 and len(crashed) < len(tasks):
         yield made(crashed[0], "odd-end", rank=crashed[0].rank if len(crashed) == 1 else None)
+
+
+def _claimed_twice(case: Case) -> Iterator[Event]:
+    """Two tasks say that they are the same rank: the launcher numbers them per node, or was started once per task."""
+    claims: dict[int | None, set[str]] = defaultdict(set)
+    for claim in case.of("claim"):
+        claims[claim.rank].add(claim.fact("task"))
+        if len(claims[claim.rank]) > 1:
+            yield made(claim, "rank-twice", rank=None)
+            return

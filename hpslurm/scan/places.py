@@ -18,7 +18,7 @@ _COMM = re.compile(r"comm 0x[0-9a-f]+ rank (\d+) n[Rr]anks (\d+)")
 _WORLD = re.compile(r"(?:world[_ ]size|WORLD_SIZE|nranks|nRanks|num_processes)[ '\":=]+(\d+)")
 _DEVICE = re.compile(r"Rank\s+(\d+)(?:\s+Group\s+\d+)?\s+Pid\s+\d+ on\s+(\S+) device\s+\d+")
 _RANK_ON_HOST = re.compile(
-    r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>[\w.-]+)"
+    r"(?i)process rank (?P<rank>\d+) with PID \d+ on node (?P<host>[\w.-]+)"
     r"|\brank[ =:#]+(?P<rank2>\d+)\b[^\n]{0,60}\b(?:host(?:name)?|node)[ =:]+(?P<host2>[A-Za-z][\w.-]*\d[\w.-]*)"
     r"|\b(?:host(?:name)?|node)[ =:]+(?P<host3>[A-Za-z][\w.-]*\d[\w.-]*)[^\n]{0,40}\brank[ =:#]+(?P<rank3>\d+)\b"
 )
@@ -38,7 +38,7 @@ TRAITS = (
 
 
 def events(path: str, lines: Lines) -> Iterator[Event]:
-    for events_of in (identities, hosts, tasks, named, traits, channels):
+    for events_of in (identities, hosts, tasks, claims, named, traits, channels):
         yield from events_of(path, lines)
 
 
@@ -91,6 +91,22 @@ def tasks(path: str, lines: Lines) -> Iterator[Event]:
                 known.add(task)
                 yield Event("task", NOISE, path, number, line.strip()[:300], rank=task,
                             host=match["host"].split(".")[0], facts=(("end", match["end"]),))  # fmt: skip
+
+
+_CLAIM = re.compile(
+    r"^\s{0,6}(?P<task>\d{1,6}): ?[^\n]{0,40}Initializing distributed: GLOBAL_RANK: (?P<rank>\d+), MEMBER: \d+/"
+)
+
+
+def claims(path: str, lines: Lines) -> Iterator[Event]:
+    """Which task of srun --label says that it is which rank, as Lightning does when it starts."""
+    known: set[tuple[str, str]] = set()
+    for number, line in lines:
+        claim = _CLAIM.match(line)
+        if claim and claim.groups() not in known and len(known) < MOST_PROCESSES:
+            known.add((claim["task"], claim["rank"]))
+            facts = (("task", claim["task"]),)
+            yield Event("claim", NOISE, path, number, line.strip()[:300], rank=whole(claim["rank"]), facts=facts)
 
 
 def task_numbers(text: str) -> list[int]:

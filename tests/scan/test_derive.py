@@ -147,3 +147,13 @@ def test_no_task_is_odd_where_all_end_alike_or_on_two_nodes():
     assert [] == found(task(0, "Exited with exit code 1"), task(1, "Exited with exit code 143"))
     aborted = task(0, "Aborted"), task(1, "Exited with exit code 1")
     assert [["odd-end"], []] == [found(*aborted), found(*aborted, watchdog(0))], "a watchdog ends by abort"
+
+
+def claim(task: int, rank: int) -> Event:
+    return Event("claim", NOISE, "job.out", 1 + task, "", rank=rank, facts=(("task", str(task)),))
+
+
+def test_a_rank_that_two_tasks_claim_shows_a_launcher_misused():
+    assert ["rank-twice"] == found(claim(0, 1), claim(1, 1))
+    assert [] == found(claim(0, 1), claim(1, 2))
+    assert [] == found(claim(0, 1), claim(0, 1)), "the same task again: a restart"

@@ -13,6 +13,8 @@ MOST_TASKS = 100_000  # of one list
 @check("storegone")
 def _store_gone(hit: Hit, match: re.Match[str], context: Context) -> bool:
     hit.facts["store"] = "gone"
+    if server := re.search(r"remote=\[(?:::ffff:)?([\w.:-]+)\]:\d+", hit.line):
+        hit.peer = server[1]
     return True
 
 
@@ -106,6 +108,8 @@ def _local_rank(hit: Hit, match: re.Match[str], context: Context) -> bool:
 def _desync(hit: Hit, match: re.Match[str], context: Context) -> bool:
     if "NCCL_DESYNC" in hit.line or "DESYNC_DEBUG=" in hit.line:
         return False
+    if "inconsistent 0 params" in hit.line and any("Watchdog caught" in line for line in context.before(200, 32768)):
+        return False  # the comparison itself was aborted, and compared nothing
     if named := re.search(r"but [Rr]ank (\d+) is running|while rank (\d+) has", hit.line) or re.search(
         r"at and around rank (\d+)", hit.line
     ):
@@ -167,7 +171,7 @@ def _missing_ranks(text: str) -> list[str]:
     >>> _missing_ranks("Stalled ops: allreduce.3 [missing ranks: 2, 3]")
     ['2', '3']
     """
-    missing = re.search(r"[Mm]issing ranks: ?\[?([\d, ]+)", text)
+    missing = re.search(r"[Mm]issing ranks: ?\[?([\d, ]+)(?!\d*:)", text)
     return missing[1].replace(",", " ").split() if missing else []
 
 
@@ -175,8 +179,11 @@ def _stalled_ranks(text: str) -> set[str]:
     """
     >>> _stalled_ranks("Stalled ranks: 1: [HorovodAllreduce_grads_0_0, HorovodAllreduce_grads_1_0]")
     {'1'}
+    >>> _stalled_ranks("Missing ranks: 0: [cond_1/then/_10/SGD/DistributedSGD_Allreduce/cond/HorovodAllreduce_grads_0]")
+    {'0'}
     """
-    return set(re.findall(r"(?:^|[\s:>])(\d+): \[Horovod", text.partition("talled ranks")[2], re.IGNORECASE))
+    listed = re.split(r"(?:[Ss]talled|[Mm]issing) ranks", text, maxsplit=1)[1:]
+    return set(re.findall(r"(?:^|[\s:>])(\d+): \[\S{0,300}Horovod", "".join(listed), re.IGNORECASE))
 
 
 def _not_ready(ready: list[frozenset[str]]) -> set[str]:
@@ -194,17 +201,21 @@ def _not_ready(ready: list[frozenset[str]]) -> set[str]:
 
 @check("namedtask")
 def _named_task(hit: Hit, match: re.Match[str], context: Context) -> bool:
-    hit.facts["named_rank"] = match["task"] or match["task2"]
+    below = re.search(r"^/job:\S*/task:(\d+)$", "\n".join(context.after(3)), re.MULTILINE)
+    if task := match["task"] or match["task2"] or (below[1] if below else ""):
+        hit.facts["named_rank"] = task
     return True
+
+
+_NO_STRAGGLER = re.compile(
+    r"(?i)no stragglers?|\b(?:possible|potential|maybe|perhaps)\b"
+    r"|stragglers?(?: found)?:? *(?:none|\[\]|set\(\)|0\b)|straggler_|--\w*straggler|import "
+)
 
 
 @check("straggler")
 def _straggler(hit: Hit, match: re.Match[str], context: Context) -> bool:
-    if re.search(
-        r"no stragglers?|\b(?:possible|potential|maybe|perhaps)\b|stragglers?(?: found)?:? *(?:none|\[\]|set\(\)|0\b)|straggler_|--\w*straggler|import ",
-        hit.line,
-        re.IGNORECASE,
-    ):
+    if _NO_STRAGGLER.search(hit.line):
         return False
     if named := re.search(r"[Rr]ank[s]?[ :=#]*\[?(\d+)", hit.line):
         hit.rank = whole(named[1])

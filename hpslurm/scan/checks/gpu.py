@@ -103,6 +103,8 @@ def _fabric_state(hit: Hit, match: re.Match[str], context: Context) -> bool:
 def _not_cuda_init(hit: Hit, match: re.Match[str], context: Context) -> bool:
     if re.search(r"NCCL INFO .*(?:NVLS|[Mm]ulticast) (?:multicast )?support is", hit.line):
         return False
+    if "bind NVLink SHARP" in hit.line:  # its "out of memory" is that of multicast slots
+        return True
     return not re.search(r"'(?:out of memory|initialization error|no CUDA-capable)", hit.line)
 
 

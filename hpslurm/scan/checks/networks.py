@@ -43,7 +43,7 @@ def _iface(hit: Hit, match: re.Match[str], context: Context) -> bool:
 @check("loopback")
 def _loopback(hit: Hit, match: re.Match[str], context: Context) -> bool:
     hit.peer = next(filter(None, match.groups()), "")
-    return True
+    return not any(re.search(r"\bn[Rr]anks 1\b", line) for line in context.after(120))  # alone, it needs no network
 
 
 BOOT = 120.0  # seconds of uptime in which links come and go

@@ -87,6 +87,14 @@ def _node_name(hit: Hit, match: re.Match[str], context: Context) -> bool:
     return True
 
 
+@check("reasonset")
+def _reason_set(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    """The controller's log gives the node together with the reason that somebody set."""
+    if node := re.search(r"\bnodes? ([A-Za-z][\w.-]*(?:\[[\d,-]+\])?) reason set to", hit.line):
+        hit.host = node[1]
+    return True
+
+
 @check("slurmcomm")
 def _slurm_comm(hit: Hit, match: re.Match[str], context: Context) -> bool:
     if re.search(r"NVLink|nvlink|eth\d|mlx5|Link", hit.line):
