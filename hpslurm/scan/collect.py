@@ -156,7 +156,8 @@ class _File:
         self.speakers: dict[str, int] = {}
         self.tried: dict[int, int] = {}
         self.head: list[tuple[int, str]] = []
-        self.tail: list[tuple[int, str]] = []
+        self.tail = b""  # of the last part, from the beginning of a line
+        self.end = 0  # number of the line behind it
         self.between: dict[int, str] = {}
         self.windows = 0
         self.covered = 0
@@ -170,16 +171,14 @@ class _File:
             head = bytes(data[part.start : min(part.end, part.start + EDGE)])
             self.head = _numbered(head, part.line)
             self.year = _year(head, self.path)
-            self.tail = []
+            self.tail = b""
             self.covered = self.head[-1][0] - 1 if self.head else 0
         if (part.end == part.size and part.line > 1) or part.end - part.start > EDGE:
             begin = max(part.start, part.end - EDGE)
             newline = data.find(b"\n", begin, part.end) + 1
             if newline > 0 and begin > part.start:
                 begin = newline
-            line = part.line + data.count(b"\n", part.start, begin)
-            last = self.head[-1][0] if self.head else 0
-            self.tail = [item for item in _numbered(bytes(data[begin : part.end]), line) if item[0] > last]
+            self.tail = bytes(data[begin : part.end])
         line, at = part.line, part.start
         for begin, stop, numbers in self.find(data, part.size, part.start, part.end):
             if begin > at:
@@ -190,12 +189,14 @@ class _File:
             except ValueError as error:  # one odd line must not cost the rest of the file
                 self._untold(line, error)
         part.lines = line - part.line + data.count(b"\n", at, part.end)
+        self.end = part.line + part.lines
 
     def close(self) -> None:
-        seen = {number for number, _ in self.head}
-        seen.update(number for number, _ in self.tail)
+        last = self.head[-1][0] if self.head else 0
+        tail = [item for item in _numbered(self.tail, self.end - self.tail.count(b"\n")) if item[0] > last]
+        seen = {number for number, _ in (*self.head, *tail)}
         between = [(number, line) for number, line in sorted(self.between.items()) if number not in seen]
-        lines = self.head + [item for item in between if item[0] > (self.head[-1][0] if self.head else 0)] + self.tail
+        lines = self.head + [item for item in between if item[0] > last] + tail
         for event in self._looked(lines):
             event = replace(event, rank=event.rank if event.rank is not None else self.rank, text=clean(event.text))
             speaker: tuple[object, ...] = (event.rank, event.host, event.gpu)
