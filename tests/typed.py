@@ -45,7 +45,7 @@ SHOWN = {
     **dict.fromkeys(("[Unit]", "[Service]", "[Timer]", "[Install]"), "a unit of systemd"),
     "* * * * * root /opt/hpslurm/bin/hpslurm metrics "
     "--output /var/lib/node_exporter/textfile_collector/hpslurm.prom": "a line for cron",
-    "[FAIL] P0 memlock-default  n3  this process may lock 65536 bytes, 8589934592 wanted": "output of hpslurm-check",
+    "[FAIL] P0 memlock-default  n3  this process may lock 65536 bytes, expected 8589934592": "output of hpslurm-check",
     "[FAIL] collective_timeout_unknown  (low confidence)": "output of scan",
 }
 # What the code puts into a suggested command, and a value of its kind.

@@ -73,7 +73,7 @@ def command(
         return 3 if worst(answer, fail_on, strict) else 0
     root = root.replace("{node}", node)
     if not os.path.isdir(root):
-        raise click.UsageError(f"--root {clean(root, 200)} is no folder")
+        raise click.UsageError(f"--root {clean(root, 200)} is not a directory")
     host = Host(root, seconds=SECONDS)
     rules = hooks.site_policy(policy_path, node, host)
     with Progress("looking at this node", wanted=not pieces):

@@ -26,7 +26,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
             return value
         match = re.fullmatch(r"(\d{1,6})([smhd]?)", str(value).strip())
         if not match or not int(match[1]):
-            self.fail(f"{value!r} is no time; write 90m, 2h or 1d", param, ctx)
+            self.fail(f"{value!r} is not a valid duration; write 90m, 2h or 1d", param, ctx)
         return float(int(match[1]) * _UNITS[match[2]])
 
 
@@ -37,7 +37,7 @@ def node_set(words: Sequence[str]) -> frozenset[str]:
         try:
             names.update(nodeset.unfold(word))
         except nodeset.NoNodeList as error:
-            raise click.UsageError(f"--node {word!r} is no list of nodes: {error}") from None
+            raise click.UsageError(f"--node {word!r} is not a valid node list: {error}") from None
     return frozenset(names)
 
 

@@ -85,7 +85,7 @@ def command(policy_path: str, folder: str, as_json: bool) -> int:
     for record in unreadable:
         _warn("WARN", str(record))
     if not found:
-        click.echo(f"{folder} holds no records: folders jobs/ or nodes/ with files *.jsonl wanted", err=True)
+        click.echo(f"{folder} holds no records: folders jobs/ or nodes/ with files *.jsonl are expected", err=True)
         return 1
     outcome = replay.replay(found, new)
     for trouble in outcome.troubles:

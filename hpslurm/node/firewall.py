@@ -53,7 +53,7 @@ class Chain:
 def _tool(host: Host) -> str:
     legacy = [name for name in (host.word(LEGACY) or "").split("\n") if name]
     if strange := [name for name in legacy if name not in TABLES]:
-        raise Unknown(f"{LEGACY} names {clean(strange[0], 40)!r}, which is no table")
+        raise Unknown(f"{LEGACY} names {clean(strange[0], 40)!r}, which is not a table")
     if "filter" in legacy:
         return "iptables_save"
     return "nft" if host.exists(NFT) else ""

@@ -164,7 +164,7 @@ def test_a_node_that_slurm_does_not_know_is_the_users_mistake(sick_machine):
     assert "Slurm has no node 'n22'. Did you mean 'n2'?" in done.stderr
     assert 2 == diagnose(sick_machine, "--node", "n[1-").returncode
     many = diagnose(sick_machine, "--node", "n[1-5000000]")
-    assert (2, True) == (many.returncode, "is no list of nodes: 5000000 names, 65536 at most" in many.stderr)
+    assert (2, True) == (many.returncode, "is not a valid node list: 5000000 names, 65536 at most" in many.stderr)
 
 
 def test_node_limits_the_look(sick_machine):

@@ -98,7 +98,7 @@ def test_node_limits_what_is_told_of_instances_and_keeps_what_is_told_of_groups(
     assert {"ip-10-1-0-5", "worker-group-1", "demo", ""} >= nodes >= {"ip-10-1-0-5", "worker-group-1"}
 
 
-@pytest.mark.parametrize(("words", "said"), [("2x", "write 90m, 2h or 1d"), ("0", "is no time")])
+@pytest.mark.parametrize(("words", "said"), [("2x", "write 90m, 2h or 1d"), ("0", "is not a valid duration")])
 def test_a_time_that_cannot_be_is_refused(tmp_path, words, said):
     done = diagnose("healthy", "--since", words, root=tmp_path)
     assert (2, True) == (done.returncode, said in done.stderr)
