@@ -115,7 +115,7 @@ def others(jobs: Sequence[SlurmJob], why: str) -> list[str]:
     """The other jobs of the day that did not end well, a line each; ``why`` says why some may be missing."""
     if not jobs:
         return [f"{render.label('WARN')} {screen.cut(f'other jobs: {why}', screen.COLUMNS - 7)}"] if why else []
-    rows = ["", f"Also ended badly in the last 24 h ({len(jobs)}):"]
+    rows = ["", f"Also failed or cancelled in the last 24 h ({len(jobs)}):"]
     for job in jobs[:MOST_JOBS]:
         when = time.strftime("%H:%M", time.localtime(job.end_time)) if job.end_time else ""
         name = f"{clean(job.name, 24)} of {clean(job.user, 16)}"

@@ -75,7 +75,9 @@ def steps(rule_id: str, advice: str) -> list[Suggestion]:
     """What a person could do, for one of the words that tables use."""
     around = see("sh -c 'dmesg -T | grep -i -e nvrm -e nvswitch -e pcie | tail -60'", "see the lines around it")
     if advice == FIX_APP:
-        return [Suggestion(LOOK, "look at the program first: the GPU did what it was told; no reason to drain a node")]
+        return [
+            Suggestion(LOOK, "look at the program first: the GPU did what it was asked to; no reason to drain a node")
+        ]
     if advice == RERUN:
         again = "run it again; if the same GPU shows it for another program, suspect the GPU"
         return [Suggestion(LOOK, again), around]

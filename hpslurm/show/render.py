@@ -204,7 +204,7 @@ def node_lines(node: str, results: Sequence[Result]) -> list[str]:
         NotChecked(f"{one.probe}, in part,", one.note, (node,)) for one in results if one.findings and one.note
     ]
     if not folded and not not_checked:
-        skipped = f", {count[SKIP]} skipped (nothing of the kind here)" if count[SKIP] else ""
+        skipped = f", {count[SKIP]} skipped (not present here)" if count[SKIP] else ""
         return labelled("PASS", f"{node}  {count[PASS]} checks passed{skipped}")
     lines = [line for one in folded for line in finding_lines(one)]
     lines += not_checked_lines(not_checked)

@@ -318,7 +318,7 @@ def test_without_a_job_id_the_newest_that_failed_is_explained_and_the_others_are
     )
     assert fits(screen)
     assert screen[0].startswith("[FAIL] Job 7 (train7) of alice: FAILED after 66 min on n[1-2]: ")
-    assert "Also ended badly in the last 24 h (1):" in screen
+    assert "Also failed or cancelled in the last 24 h (1):" in screen
     assert ["8", "TIMEOUT", "train8 of alice", "n[1-2]"] == next(
         re.split(" {2,}", line)[1:] for line in screen if "TIMEOUT" in line
     )
