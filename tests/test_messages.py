@@ -16,7 +16,7 @@ from hpslurm.core.text import size
 
 PACKAGE = Path(hpslurm.__file__).parent
 RULED_OUT = re.compile(
-    r", [^,;]{1,60} wanted\b"
+    r"[,;] [^,;]{1,60} wanted(?=[,;:.]|$)"
     r"|\b(?:is|are|was) no (?:folder|time|size|JSON|list|node|number|port|probe|rule|table|result|region|host|tmpfs)\b"
     r"|\btold by\b|\brumour\b|\btyping (?:error|mistake)|\bended well\b|\bcame to (?:its|their) end\b"
     r"|\bcould (?:not )?bring (?:no|an?|some|any) GPUs? up\b|\bcounts? \d+ to it\b"

@@ -80,7 +80,9 @@ def first_screen(found: Mapping[str, Record], answer: list[Result], errors: Iter
         if item.outcome == UNKNOWN
     )
     named = [one for one in grave if one.nodes]
-    said = f"{len(sick):,} of {len(found):,} nodes need attention" if sick else f"nothing found on {len(found):,} nodes"
+    said = f"{len(sick):,} of {len(found):,} nodes need{'s' if len(sick) == 1 else ''} attention"
+    if not sick:
+        said = f"nothing found on {len(found):,} nodes"
     if not sick and grave:
         said = f"the {len(found):,} nodes differ where they should not"
     return screen.lines(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Sequence
 
 from hpslurm.cluster.guard import ONE_CAUSE
 from hpslurm.cluster.model import Members
@@ -80,7 +80,8 @@ def _headline(grave: Sequence[Plan], members: Members, partly: bool) -> str:
         return f"{cluster}: no node could be looked at"
     if not grave:
         return f"{cluster}: no trouble {'in what could be checked' if partly else 'found'} on {_count(len(names))}"
-    parts = [f"{sick:,} of {_count(len(names))} need attention"] if sick else [f"no trouble on {_count(len(names))}"]
+    need = f"{sick:,} of {len(names):,} nodes need{'s' if sick == 1 else ''} attention"
+    parts = [need] if sick else [f"no trouble on {_count(len(names))}"]
     parts += [f"{rest} trouble{'s' if rest > 1 else ''} of the cluster itself"] if rest else []
     return f"{cluster}: {', '.join(parts)}"
 
@@ -104,10 +105,10 @@ def _without_records(results: Sequence[Result]) -> list[Result]:
     return [one for one in results if one.outcome == SKIP and one.probe == "node_records"]
 
 
-def _more(worst: Plan | None, names: Container[str]) -> tuple[str, ...]:
+def _more(worst: Plan | None, names: Collection[str]) -> tuple[str, ...]:
     if worst is None:
         return ("the same with -v", "A job fails all the same? hpslurm report JOB, hpslurm scan LOG")
-    node = [f"with --node {name}" for name in worst.nodes[:1] if name in names]
+    node = [f"with --node {name}" for name in worst.nodes[:1] if name in names and len(names) > 1]
     return ("the same with -v", *node, f"hpslurm explain {worst.rules[0]}")
 
 

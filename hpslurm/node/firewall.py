@@ -162,7 +162,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     if facts.closed:
         yield CLOSED.found(
             f"{', '.join(facts.closed)} drops what its {facts.accepts} accepting rules do not name; "
-            "all TCP between the nodes of the cluster wanted",
+            "expected all TCP between the nodes of the cluster",
             evidence=[Evidence(facts.read, f"{name}: drop") for name in facts.closed],
             suggest=[
                 see,

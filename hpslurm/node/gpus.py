@@ -62,8 +62,11 @@ def troubles(gpus: Iterable[Gpu], steps: Iterable[str]) -> str:
 
 
 def names(labels: Iterable[str]) -> str:
-    """``GPU 1, 3`` out of labels such as ``GPU 1 (uuid, address)``, for a line that a person reads."""
-    return "GPU " + ", ".join(label.split()[1] for label in labels)
+    """``GPU 1, 3`` out of labels such as ``GPU 1 (uuid, address)``, for a line that a person reads.
+
+    One that was lost on the way has two labels, with and without its UUID.
+    """
+    return "GPU " + ", ".join(dict.fromkeys(label.split()[1] for label in labels))
 
 
 def see(query: str, why: str) -> Suggestion:

@@ -255,8 +255,8 @@ def _times(facts: Facts) -> Iterator[Finding]:
     slurms = facts.hook_timeout
     if slurms is not None and slurms not in NEVER and slurms < longest + SLACK:
         yield KILLED.found(
-            f"PrologEpilogTimeout is {slurms} s, the script's LIMIT {longest:g} s; {longest + SLACK:g} s or "
-            "more wanted, or Slurm kills a slow hook and drains the node",
+            f"PrologEpilogTimeout is {slurms} s, expected {longest + SLACK:g} s or more for the script's LIMIT "
+            f"of {longest:g} s, or Slurm kills a slow hook and drains the node",
             evidence=[Evidence("scontrol show config", f"PrologEpilogTimeout = {slurms} sec")],
             suggest=[Suggestion(CONFIGURE, "PrologEpilogTimeout=60 in slurm.conf, then", "sudo scontrol reconfigure")],
         )

@@ -14,7 +14,7 @@ from hpslurm.core import suggest
 from hpslurm.core.finding import DRAIN, HARMS, PRIORITIES, REBOOT, REPLACE, Finding, Rule, Suggestion
 from hpslurm.core.nodeset import fold
 from hpslurm.core.text import clean
-from hpslurm.core.values import dataclass
+from hpslurm.core.values import dataclass, replace
 from hpslurm.show.render import filled
 
 TYPE_CHECKING = False
@@ -279,7 +279,7 @@ def _merged(asked: Asked, act: Act) -> list[Step]:
     for (harm, _), members in groups.items():
         nodes, rules = _who(members)
         whys = list(dict.fromkeys(clause for item in members for clause in item.why.split("; ")))
-        one = Suggestion(harm, "; ".join(whys[:MOST_WHYS]), next(iter(members)).command)
+        one = replace(next(iter(members)), why="; ".join(whys[:MOST_WHYS]))
         for put in act(one, nodes) if harm in ACTS and one.command and nodes else [one]:
             steps.append(Step(harm, put.why, filled(put.command, fold(nodes)), nodes, rules))
     return steps

@@ -103,7 +103,7 @@ def test_1_a_healthy_cluster(controller: Callable[..., Screen]) -> None:
 def test_2_one_sick_node(controller: Callable[..., Screen]) -> None:
     screen = controller({"n1": IDLE, "n2": IDLE}, seen={"n1": [], "n2": [lost()]})
     assert fits(screen)
-    assert "[FAIL] Cluster: 1 of 2 nodes need attention" == screen[0]
+    assert "[FAIL] Cluster: 1 of 2 nodes needs attention" == screen[0]
     assert "Next      sudo scontrol update nodename=n2 state=drain reason='hpslurm: gpu-lost'" in screen
     assert ["n2", "P0", "gpu-lost: 1 of 8 GPUs lost: 0000:b9:00.0", "reboot"] in [
         re.split(" {2,}", line) for line in screen

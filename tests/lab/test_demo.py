@@ -54,6 +54,21 @@ def test_the_report_of_the_failed_job_names_node_and_cause_first_and_calls_the_v
     assert len(text.strip().splitlines()) <= 40
 
 
+def test_the_readme_shows_what_the_demo_prints(shown):
+    """Whole, but for times, counts of lines and the order in which nodes answer."""
+
+    def told(text: str) -> list[str]:
+        return sorted(re.sub(r"\d+ s\b|\d+ lines", "#", line) for line in text.strip().splitlines())
+
+    readme = open(os.path.join(CHECKOUT, "README.md")).read()
+    blocks = re.findall(r"^```console\n(.*?)^```$", readme, re.M | re.S)
+    assert 2 == len(blocks)
+    for block in blocks:
+        command = block.splitlines()[0]
+        printed = shown[shown.index(command) :].split("\n$ ")[0].split("\n\n# ")[0]
+        assert told(block) == told(printed)
+
+
 def test_diagnose_finds_the_nodes_and_the_mistyped_reason(shown):
     text = part(shown, "hpslurm diagnose")
     found = re.findall(r"^(n\d) +(P\d) +([\w-]+):", text, re.M)
