@@ -99,7 +99,17 @@ def _completed(case: Case, chosen: Event, found: Culprit, events: Sequence[Event
 
 
 ENDS = ("launcher-child", "mpi-exit", "mpi-signal", "mpi-abort", "srun-killed", "elastic-exit-9")
-OF_PROCESS = ("app_error", "gpu_ecc", "gpu_oom", "gpu_app_fault", "host_oom", "shm_full", "storage", "shm_removed")
+OF_PROCESS = (
+    "app_error",
+    "nccl_invalid_usage",
+    "gpu_ecc",
+    "gpu_oom",
+    "gpu_app_fault",
+    "host_oom",
+    "shm_full",
+    "storage",
+    "shm_removed",
+)
 
 
 def _from_others(chosen: Event, found: Culprit, events: Sequence[Event]) -> Culprit:

@@ -14,14 +14,15 @@ RECENT = 3  # lines of work that show that it went on, not only began again
 
 _LIFE = re.compile(
     r"\d{1,3}%\|[^|]*\| *\d+/\d+|(?:loss|Loss)\b(?: is)?[ :=]+\d|[Ee]poch(?: is)?[ :=\[]+\d+|(?:iter(?:ation)?|[Ss]tep)[ :=\[]+\d+[^\n]*(?:loss|time|lr|tok)|Init COMPLETE|"  # noqa: E501
-    r"Training (?:complete|finished|done)|tokens?/s|it/s\]|s/it\]|samples?/s|Avg bus bandwidth|Out of bounds values : 0 OK|"  # noqa: E501
+    r"Training (?:complete|finished|done)|tokens?/s|it/s\]|s/it\]|(?:samples?|img|images?)/s|Avg bus bandwidth|Out of bounds values : 0 OK|"  # noqa: E501
     r"throughput[ :=]+\d|elapsed time per iteration|Destroy COMPLETE|"
     r"Connected after \d+ retries|Step created for StepId|"
     r"\.\.\. passed$|All tests passed|Test [Pp]assed|now responding"
 )
 # Of these, what shows work itself, not only a start.
 _WORK = re.compile(
-    r"(?i)\bloss\b|\bepoch\b|\bstep\b|\biter(?:ation)?\b|tok(?:en)?s?/s|it/s|s/it|samples?/s|passed|now responding"
+    r"(?i)\bloss\b|\bepoch\b|\bstep\b|\biter(?:ation)?\b|tok(?:en)?s?/s|it/s|s/it|(?:samples?|img|images?)/s"
+    r"|passed|now responding"
 )
 # NCCL's set-up chose how to talk to other nodes.
 _CHOSEN = re.compile(
@@ -37,6 +38,7 @@ _ENDED = re.compile(
     r"\b(?:training|finetuning|trainer|fit|job|run|program|benchmark|experiment|all (?:tests|ranks|tasks|steps))\b"
     r"[^\n]{0,40}\b(?:finished|completed?|done|succeeded)\b(?: successfully)?"
     r"|\b(?:test|run)\b[^\n]{0,20}\bconcluded\b[^\n]{0,60}|\bstatus: SUCCEEDED"
+    r"|\bEnd of run\b|\bFinalized processing group\b[^\n]{0,60}"
     r"|\brank ?\d+\]?:? (?:finished|done|completed)"
     r"|\bexit(?:ed)?(?: with)?(?: code| status)?[ :=]+0"
     r"|`max_(?:steps|epochs)=\d+` reached)[\s.!)]*$"

@@ -11,6 +11,7 @@ import pytest
 from hpslurm.core.finding import ROLES
 from hpslurm.scan import model
 from hpslurm.scan.checks.gpu import xid_meaning
+from hpslurm.scan.reason import reason
 from tests.scan.cases import events_of, patterns_of
 
 SCAN = Path(model.__file__).parent
@@ -185,3 +186,25 @@ def test_the_rank_that_horovod_misses_may_stand_on_a_line_of_its_own():
         "One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting\n"
     )
     assert "0" in {event.fact("named_rank") for event in events_of((line + text).encode())}
+
+
+KILLED = "srun: error: n2: task 3: Killed\n"
+
+
+@pytest.mark.parametrize("before, cause", [
+    ("", "host_oom"),
+    ("srun: Job step aborted: Waiting up to 5 seconds for job step to finish.\n", "job_cancelled"),
+    ("slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-12-01T01:54:35 ***\n", "job_cancelled"),
+])  # fmt: skip
+def test_a_task_that_is_killed_once_the_step_is_being_ended_did_not_start_it(before: str, cause: str):
+    (event,) = [event for event in events_of((before + KILLED).encode()) if event.pattern == "srun-killed"]
+    assert cause == event.cause
+
+
+def test_a_node_that_cannot_run_jobs_at_all_is_a_matter_of_its_configuration():
+    text = ("slurmctld: Node n1 unexpectedly rebooted boot_time=1 last response=2\n"
+            "slurmctld: error: slurmd error running JobId=6 on node(s)=n1: Plugin initialization failed\n")  # fmt: skip
+    diagnosis = reason(events_of(text.encode()))
+    assert "slurm_node_config" == diagnosis.cause
+    assert diagnosis.culprit is not None
+    assert "n1" == diagnosis.culprit.host

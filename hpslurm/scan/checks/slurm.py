@@ -51,6 +51,19 @@ def _ended_without(hit: Hit, context: Context) -> None:
             return
 
 
+_TAKEN_DOWN = re.compile(
+    r"Job step aborted: Waiting up to|Terminating (?:job step|StepId)|\*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED"
+)
+
+
+@check("afterdown")
+def _after_down(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    """A task that is killed once the step is being ended did not start it."""
+    if any(_TAKEN_DOWN.search(line) for line in context.before(60, 16384)):
+        hit.turn("killed-after-down")
+    return True
+
+
 @check("jobstate")
 def _job_state(hit: Hit, match: re.Match[str], context: Context) -> bool:
     if "CANCELLED" in match[0]:
