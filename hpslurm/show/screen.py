@@ -20,7 +20,7 @@ from hpslurm.show.render import NotChecked
 
 LINES, COLUMNS = 40, 100
 MOST_VERDICT = 6  # lines
-MOST_WHATS = 3  # checks that one line names
+MOST_CHECKS = 3  # checks that one line names
 FEW = 12  # rows of a table that leave room for longer notes
 MOST_NOTES = 5  # lines of what could not be checked
 FIELD = 10  # columns of a field's name
@@ -222,16 +222,16 @@ def _by_reason(notes: Iterable[NotChecked]) -> Iterator[tuple[list[str], str, tu
     nodes: dict[tuple[str, str], list[str]] = {}
     for item in notes:
         nodes.setdefault((item.what, item.why), []).extend(item.subjects)
-    whats: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    checks: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for (what, why), subjects in nodes.items():
-        whats.setdefault((why, tuple(dict.fromkeys(subjects))), []).append(what)
-    return ((found, why, subjects) for (why, subjects), found in whats.items())
+        checks.setdefault((why, tuple(dict.fromkeys(subjects))), []).append(what)
+    return ((found, why, subjects) for (why, subjects), found in checks.items())
 
 
-def _not_checked(whats: Sequence[str], why: str, nodes: Sequence[str]) -> str:
-    words = ", ".join(whats).split(", ")
-    called = ", ".join(words[:MOST_WHATS]) + (f" and {len(words) - MOST_WHATS} more" if len(words) > MOST_WHATS else "")
-    return f"{called} not checked{f' on {_some(nodes)}' if nodes else ''}: {clean(why)}"
+def _not_checked(checks: Sequence[str], why: str, nodes: Sequence[str]) -> str:
+    words = ", ".join(checks).split(", ")
+    more = f" and {len(words) - MOST_CHECKS} more" if len(words) > MOST_CHECKS else ""
+    return f"{', '.join(words[:MOST_CHECKS])}{more} not checked{f' on {_some(nodes)}' if nodes else ''}: {clean(why)}"
 
 
 def _some(nodes: Iterable[str]) -> str:
