@@ -13,7 +13,7 @@ from hpslurm.cli import options
 from hpslurm.core import policy, records
 from hpslurm.core.finding import NOISE, PRIORITIES, Diagnosis, Event
 from hpslurm.core.text import clean
-from hpslurm.scan import lines, match, model
+from hpslurm.scan import lines, many, match, model
 from hpslurm.scan.collect import Collector, expand
 from hpslurm.scan.reason import HEALTHY, UNDETERMINED, reason
 from hpslurm.show import diagnosis as show_diagnosis
@@ -48,8 +48,7 @@ def command(paths: tuple[str, ...], as_json: bool, fail_on: str, strict: bool, s
     """
     collector = Collector()
     show = _Progress(not as_json)
-    for path in expand(paths, collector.unread):
-        collector.add(path, show.add)
+    many.add(collector, expand(paths, collector.unread), show.add)
     show.end()
     if hint := match.hint(show.bytes):
         click.echo(f"hpslurm scan: {hint}", err=True)
