@@ -70,7 +70,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
         if found:
             yield _found(rule, found, [words(one.reasons or 0) for one in found])
     if hot := [one for one in facts.clocks if (one.temperature or 0) >= policy.gpu_hot]:
-        yield _found(HOT, hot, [f"{one.temperature} C, below {policy.gpu_hot} C wanted" for one in hot])
+        yield _found(HOT, hot, [f"{one.temperature} C, expected below {policy.gpu_hot} C" for one in hot])
     capped = [one for one in facts.clocks if (one.reasons or 0) & POWER_CAP and not one.busy and one not in slowed]
     if capped:
         yield _found(CAPPED, capped, ["power cap without a process"] * len(capped))

@@ -78,7 +78,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     if slow:
         yield SLOW.found(
             "; ".join(f"{gpus.names([one.gpu])}: {one.speed} MB/s a link" for one in slow)
-            + f", {max(speeds)} MB/s wanted as on the others",
+            + f", expected {max(speeds)} MB/s as on the others",
             evidence=[Evidence(one.gpu, f"common link speed {one.speed} MB/s") for one in slow],
             suggest=[see, suggest.save_evidence(), suggest.reboot("links are trained again at boot")],
         )

@@ -97,7 +97,7 @@ def _width(rule: Rule, found: list[Link]) -> Finding:
             suggest.replace("if it is narrow again after the reboot"),
         ]
     return rule.found(
-        f"{gpus.names(one.gpu for one in found)}: x{found[0].width}, x{found[0].most_width} wanted",
+        f"{gpus.names(one.gpu for one in found)}: x{found[0].width}, expected x{found[0].most_width}",
         evidence=[Evidence(one.gpu, f"PCIe width x{one.width} of x{one.most_width}") for one in found],
         suggest=steps,
     )

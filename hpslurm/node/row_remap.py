@@ -21,7 +21,7 @@ from hpslurm.sources.host import Host
 
 SECTION = "debugging-guide.md § 21"
 PENDING = Rule("row-remap-pending", P1, "GPU memory waits for a repair", SECTION, cause="gpu_ecc", gateable=True)
-FAILED = Rule("row-remap-failed", P0, "GPU memory past repair", SECTION, cause="gpu_ecc", gateable=True)
+FAILED = Rule("row-remap-failed", P0, "GPU memory beyond repair", SECTION, cause="gpu_ecc", gateable=True)
 EXHAUSTED = Rule("row-remap-exhausted", P1, "Spare rows of GPU memory used up", SECTION, cause="gpu_ecc", gateable=True)
 PAGES = Rule("gpu-pages-retired", P1, "Pages of GPU memory retired", SECTION, cause="gpu_ecc", gateable=True)
 
