@@ -12,7 +12,7 @@ from hpslurm.cli import options
 from hpslurm.core import policy, records
 from hpslurm.core.finding import NOISE, PRIORITIES, Diagnosis, Event
 from hpslurm.core.text import clean
-from hpslurm.scan import lines, match, model
+from hpslurm.scan import lines, many, match, model
 from hpslurm.scan.collect import Collector, expand
 from hpslurm.scan.reason import HEALTHY, UNDETERMINED, reason
 from hpslurm.show import diagnosis as show_diagnosis
@@ -56,8 +56,7 @@ def command(paths: tuple[str, ...], as_json: bool, fail_on: str, strict: bool, v
         progress.say(f"{read / 1e6:,.0f} MB read")
 
     with progress:
-        for path in expand(paths, collector.unread):
-            collector.add(path, add)
+        many.add(collector, expand(paths, collector.unread), add)
     if hint := match.hint(read):
         click.echo(f"hpslurm scan: {hint}", err=True)
     if not collector.files:
@@ -69,10 +68,10 @@ def command(paths: tuple[str, ...], as_json: bool, fail_on: str, strict: bool, v
         print_lines(events, diagnosis)
     else:
         if verbose:
-            lines = show_diagnosis.text(diagnosis, events)
+            shown = show_diagnosis.text(diagnosis, events)
         else:
-            lines = show_diagnosis.first_screen(diagnosis, collector.unread)
-        click.echo("\n".join(lines))
+            shown = show_diagnosis.first_screen(diagnosis, collector.unread)
+        click.echo("\n".join(shown))
         if show_events:
             for event in events:
                 if event.role != NOISE or event.pattern == "benign":

@@ -377,6 +377,6 @@ def _hung(
             chosen = replace(life, pattern="silent-rank") if life is not None else chosen
         confidence = "medium"
     else:
-        missing.append(f"logs of ranks {ranks}: they do not complain while the others wait")
+        missing.append(f"the logs of rank{'s' * (len(quiet) > 1)} {ranks}, silent while the others wait")
     host = case.hosts.get(quiet[0]) if len(quiet) == 1 else None
     return cause, confidence, why, Culprit(rank=quiet[0], host=host), chosen
