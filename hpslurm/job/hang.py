@@ -29,7 +29,7 @@ BUSY_GPU = 90  # percent of use: a kernel runs
 LOW_POWER, HIGH_POWER = 0.4, 0.5  # of the limit: below, a kernel only spins; above, it computes
 MOVING = 10  # one in so many ranks that move, and the job does
 WAKES = 20.0  # times a second: whoever wakes so often polls, or works
-SPINS = 0.9  # seconds of CPU a second
+SPINS = 0.3  # seconds of CPU a second
 
 
 @dataclass(frozen=True)
@@ -326,7 +326,7 @@ def _works(case: Case) -> Verdict | None:
         _suspect(rank, _doing(rank, place)) for rank, place in [*alike, *(w for w in working if w not in alike)]
     ]
     ranks = [rank for rank, _ in alike]
-    why = f"{_who(ranks)} {kind.words} ({alike[0][1].label}), while {waiting} {_ranks(waiting)} wait"
+    why = f"{_who(ranks)} {kind.words} at {alike[0][1].label}, while {_many(case, working)}"
     sure = _sure(case, ranks, alike)
     cause = "storage" if any(rank.state == "D" for rank in ranks) else kind.cause
     return Verdict(cause, sure, why, tuple(suspects), settle=_settle(case, sure))
@@ -336,6 +336,14 @@ def _wake(case: Case) -> bool:
     """Without stacks: those that sleep wake all the time, as they do in a job that works."""
     asleep = [rank for rank in case.ranks if not rank.stack and rank.state == "S"]
     return sum(rank.wakes >= WAKES for rank in asleep) * 2 > len(case.ranks)
+
+
+def _many(case: Case, working: Sequence[tuple[Rank, Place]]) -> str:
+    """``7 ranks wait at all_reduce (train.py:67)``."""
+    odd = {id(rank) for rank, _ in working}
+    others = [place.label for rank, place in case.seen if id(rank) not in odd]
+    label, count = Counter(others).most_common(1)[0]
+    return f"{len(others)} {_ranks(len(others))} wait{', most of them' if count < len(others) else ''} at {label}"
 
 
 def _is_work(place: Place) -> bool:
@@ -373,12 +381,13 @@ def _odd(case: Case) -> Verdict | None:
         few = _minority(case, classes)
     if not few or len(few) * 2 > len(case.ranks) or not _others_stand(case, few):
         return None
-    spinning = [rank for rank in few if rank.busy >= SPINS and rank.stack]
+    spinning = [rank for rank in few if rank.state == "R" == rank.before and rank.busy >= SPINS]
     place = hang_places.of_rank(few[0])
-    doing = "spins at full CPU" if spinning else "is somewhere else"
-    why = f"{_who(few)} {doing} ({place.label}), where no other rank is"
+    doing = f"spins, with {spinning[0].busy:.0%} of a CPU," if spinning else "is somewhere else"
+    why = f"{_who(few)} {doing} at {place.label}, where no other rank is"
     suspects = tuple(_suspect(rank, _doing(rank, hang_places.of_rank(rank))) for rank in few)
-    sure = (HIGH if spinning else MEDIUM) if all(rank.stack for rank in few) else LOW
+    rest_waits = _waiting(case) >= len(case.ranks) - len(few)
+    sure = (HIGH if rest_waits else MEDIUM) if all(rank.stack for rank in few) else LOW
     return Verdict("slow_rank_work", sure, why, suspects, settle=_settle(case, sure))
 
 

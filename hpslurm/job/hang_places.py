@@ -79,10 +79,18 @@ def of_stack(stack: Stack) -> Place:
         at = next((number for number, frame in enumerate(stack) if not frame.library), len(stack) - 1)
         call = stack[max(0, at - 1)] if at else stack[at]
         return _place(call, stack[at], NOWHERE)
-    kind, call = rows[row][2], stack[at]
+    kind = rows[row][2]
+    call = stack[_outermost(stack, at, row)]
     callers = [frame for frame in stack[at + 1 :] if not frame.library]
     outside = call.library or kind.waits
     return _place(call, callers[0] if outside and callers else call, kind)
+
+
+def _outermost(stack: Stack, at: int, row: int) -> int:
+    """What the program calls is nearer to it than what that calls: ``run`` of subprocess, and not ``_wait`` in it."""
+    while at + 1 < len(stack) and stack[at].library and stack[at + 1].library and _row_of(stack[at + 1]) == row:
+        at += 1
+    return at
 
 
 def _place(call: Frame, program: Frame, kind: Kind) -> Place:

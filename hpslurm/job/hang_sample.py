@@ -148,7 +148,7 @@ def _child(process: Process) -> Child:
 
 def _stacks(wanted: Iterable[Process], host: Host, notes: list[str]) -> Threads:
     """Threads of each Python process by py-spy, all asked at once; why there are none is one note."""
-    pythons = [process.pid for process in wanted if hang_ranks.is_python(process) and process.state not in ("Z", STUCK)]
+    pythons = [process.pid for process in wanted if hang_ranks.is_python(process) and process.state != "Z"]
     try:
         for pid in pythons:
             host.start("py_spy", str(pid))

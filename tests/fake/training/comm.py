@@ -35,7 +35,8 @@ class Group:
         return self._reduce(value)
 
     def barrier(self) -> None:
-        self._reduce(0)
+        """Whoever is here alone waits for ever: the others are in another collective."""
+        self._number(self.peers[0])
 
     def _reduce(self, value: int) -> int:
         if RANK:

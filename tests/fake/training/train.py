@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from typing import BinaryIO
 
 import comm
 
@@ -25,13 +26,14 @@ def evaluate() -> None:
     time.sleep(3600)
 
 
-def save_checkpoint(path: str) -> None:
-    with open(path, "w") as file:
-        file.write("weights" * 1000)
+def save_checkpoint(file: BinaryIO) -> None:
+    file.seek(0)
+    file.write(b"weights" * 1000)  # hangs once the file system does
 
 
 def tokenize_corpus() -> int:
-    return sum(number * number for number in range(1 << 60))
+    while True:
+        time.sleep(0.01)
 
 
 def odd_work() -> None:
@@ -42,9 +44,8 @@ def odd_work() -> None:
         evaluate()
     if HOW == "tokenise":
         tokenize_corpus()
-    if HOW == "save":
-        save_checkpoint(os.environ["TRAIN_CHECKPOINT"])
     if HOW == "input":
+        os.dup2(os.openpty()[1], 0)  # a terminal on which nobody types
         breakpoint()
     if HOW == "child":
         subprocess.run(["sleep", "3600"], check=True)
@@ -54,23 +55,23 @@ def odd_work() -> None:
 
 def train(group: comm.Group) -> None:
     step = 0
+    writes = HOW == "all" or (HOW == "save" and ODD)
+    checkpoint = open(f"{os.environ['TRAIN_CHECKPOINT']}.{comm.RANK}", "wb", buffering=0) if writes else None
     while True:
         batch = load_batch(step)
         if ODD and step == 2:
             odd_work()
         if HOW == "desync" and ODD and step == 2:
             group.barrier()
-        if HOW == "all" and step == 2:
-            save_checkpoint(os.environ["TRAIN_CHECKPOINT"] + str(comm.RANK))
+        if checkpoint:
+            save_checkpoint(checkpoint)
         group.all_reduce(batch)
         compute(step)
         step += 1
 
 
 def compute(step: int) -> None:
-    until = time.monotonic() + STEP
-    while time.monotonic() < until:
-        pass
+    time.sleep(STEP)
 
 
 def main() -> None:
