@@ -8,6 +8,7 @@ wait at several places are no evidence by themselves: in pipelines they do so by
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -21,11 +22,12 @@ from hpslurm.job.hang_places import NOWHERE, UNKNOWN, Place
 from hpslurm.scan.reason import HEALTHY, UNDETERMINED
 
 HIGH, MEDIUM, LOW = "high", "medium", "low"
-FEW = 8  # one in so many ranks, at most, is a few: those at a place of their own that nobody knows
+FEW, MOST = 16, 8  # one in so many ranks, and no more than that: a few, at a place that nobody knows
 ALONE = 4  # a class of a few is odd where every other class is so many times as large
+BYTES_TRICKLE = 100_000  # bytes a second that a network sends again and again
 BYTES_MOVE = 1 << 20  # bytes a second and node, over EFA or NVLink; a job that hangs moves nothing
 RANK_MOVES = 1 << 20  # bytes a rank read and wrote between the looks
-BUSY_GPU = 90  # percent of use: a kernel runs
+BUSY_GPU, IDLE_GPU = 90, 5  # percent of use: a kernel runs
 LOW_POWER, HIGH_POWER = 0.4, 0.5  # of the limit: below, a kernel only spins; above, it computes
 MOVING = 10  # one in so many ranks that move, and the job does
 WAKES = 20.0  # times a second: whoever wakes so often polls, or works
@@ -85,10 +87,20 @@ class Case:
     ranks: tuple[Rank, ...]
     places: dict[int, Place]  # by the rank's place in ``ranks``
     world: int
+    gpus: dict[tuple[str, int], Gpu]  # of ranks, by node and pid
 
     @property
     def seen(self) -> list[tuple[Rank, Place]]:
         return [(rank, self.places[number]) for number, rank in enumerate(self.ranks)]
+
+    def spins(self, rank: Rank) -> bool:
+        """Its GPU is busy at low power: a kernel of NCCL that waits for the others."""
+        gpu = self.gpus.get((rank.node, rank.pid))
+        return gpu is not None and (gpu.use or 0) >= BUSY_GPU and _share(gpu) < LOW_POWER
+
+    def is_idle(self, rank: Rank) -> bool:
+        gpu = self.gpus.get((rank.node, rank.pid))
+        return gpu is not None and gpu.use is not None and gpu.use < IDLE_GPU
 
     @property
     def has_stacks(self) -> bool:
@@ -115,7 +127,17 @@ def case_of(sample: Sample) -> Case:
     ranks = sorted(sample.ranks, key=lambda rank: (_number(rank), rank.node))
     worlds = Counter(rank.world for rank in ranks if rank.world is not None)
     world = worlds.most_common(1)[0][0] if worlds else len(ranks)
-    return Case(sample, tuple(ranks), dict(enumerate(map(hang_places.of_rank, ranks))), world)
+    return Case(sample, tuple(ranks), dict(enumerate(map(hang_places.of_rank, ranks))), world, _gpus(sample))
+
+
+def _gpus(sample: Sample) -> dict[tuple[str, int], Gpu]:
+    pairs = ((node, gpu, _rank_on(node, gpu)) for node in sample.nodes for gpu in node.gpus)
+    return {(node.name, rank.pid): gpu for node, gpu, rank in pairs if rank}
+
+
+def _share(gpu: Gpu) -> float:
+    """Of the power that it may take."""
+    return gpu.power / gpu.limit if gpu.power is not None and gpu.limit else 0.0
 
 
 def _number(rank: Rank) -> int:
@@ -193,19 +215,7 @@ def _lost_gpu(case: Case) -> Verdict | None:
     found = [(node, gpu) for node in case.sample.nodes for gpu in node.gpus if gpu.lost]
     if not found:
         return None
-    suspects = []
-    for node, gpu in found:
-        rank = _rank_on(node, gpu)
-        suspects.append(
-            Suspect(
-                node.name,
-                f"GPU {gpu.index}: {gpu.lost}",
-                rank.rank if rank else None,
-                rank.local if rank else None,
-                rank.pid if rank else None,
-                str(gpu.index),
-            )
-        )
+    suspects = [_gpu_suspect(node, gpu, f"is lost: {gpu.lost}") for node, gpu in found]
     first = suspects[0]
     at = f", which is rank {first.rank}'s" if first.rank is not None else ""
     why = f"NVML does not reach GPU {first.gpu} on {first.node}{at}"
@@ -225,8 +235,8 @@ def _stuck(case: Case) -> Verdict | None:
     if not found:
         return None
     suspects = [_suspect(rank, _stuck_words(rank)) for rank in found]
-    where = Counter(filter(None, map(_stuck_where, found)))
-    at = f" ({where.most_common(1)[0][0]})" if where else ""
+    where = {place for rank in found if (place := _stuck_where(rank)).startswith("/")}
+    at = f" ({os.path.commonpath(where)})" if where else ""
     if len(found) * 2 > len(case.ranks):
         why = f"{len(found)} of {len(case.ranks)} ranks wait in the kernel for a file{at}: the file system, not a rank"
         return Verdict(
@@ -261,12 +271,18 @@ def _moves(case: Case) -> Verdict | None:
 
 
 def _bytes_move(case: Case) -> str:
-    known = [node for node in case.sample.nodes if (node.efa is not None or node.nvlink is not None) and node.seconds]
-    moving = [node for node in known if ((node.efa or 0) + (node.nvlink or 0)) / node.seconds >= BYTES_MOVE]
-    if not known or len(moving) * 2 <= len(known):
+    rates = [rate for node in case.sample.nodes if (rate := _rate(node)) is not None]
+    moving = [rate for rate in rates if rate >= BYTES_MOVE]
+    if len(moving) * 2 <= len(rates):
         return ""
-    rate = sum(((node.efa or 0) + (node.nvlink or 0)) / node.seconds for node in moving) / len(moving) / 1e9
-    return f"{rate:.2f} GB/s go through {len(moving)} of {len(known)} nodes"
+    return f"{sum(moving) / len(moving) / 1e9:.2f} GB/s go through {len(moving)} of {len(rates)} nodes"
+
+
+def _rate(node: Node) -> float | None:
+    """Bytes a second over EFA and NVLink; None where there is no such counter."""
+    if (node.efa is None and node.nvlink is None) or not node.seconds:
+        return None
+    return ((node.efa or 0) + (node.nvlink or 0)) / node.seconds
 
 
 def _power_is_high(case: Case) -> str:
@@ -312,9 +328,8 @@ def _silent(case: Case) -> Verdict | None:
 
 def _works(case: Case) -> Verdict | None:
     """Ranks that do something of their own, and at least as many that wait."""
-    working = [(rank, place) for rank, place in case.seen if _is_work(place)]
-    if _wake(case):
-        return None
+    working = [] if _wake(case) else [(rank, place) for rank, place in case.seen if _is_work(place)]
+    working = _with_neighbours(case, working)
     waiting = len(case.ranks) - len(working)
     if not working or len(working) > waiting or not _waits_somewhere(case):
         return None
@@ -336,6 +351,21 @@ def _wake(case: Case) -> bool:
     """Without stacks: those that sleep wake all the time, as they do in a job that works."""
     asleep = [rank for rank in case.ranks if not rank.stack and rank.state == "S"]
     return sum(rank.wakes >= WAKES for rank in asleep) * 2 > len(case.ranks)
+
+
+def _with_neighbours(case: Case, working: list[tuple[Rank, Place]]) -> list[tuple[Rank, Place]]:
+    """And whoever stands at the same line, or has an idle GPU as they have: of two that loop, one is seen awake."""
+    if not working:
+        return []
+    lines = {place.program: place for _, place in working if place.program}
+    most_spin = sum(map(case.spins, case.ranks)) * 2 > len(case.ranks)
+    found = []
+    for rank, place in case.seen:
+        if _is_work(place) or (most_spin and not rank.stack and case.is_idle(rank)):
+            found.append((rank, place if _is_work(place) else working[0][1]))
+        elif place.program in lines:
+            found.append((rank, lines[place.program]))
+    return found
 
 
 def _many(case: Case, working: Sequence[tuple[Rank, Place]]) -> str:
@@ -360,26 +390,15 @@ def _waits_somewhere(case: Case) -> bool:
 
 def _sure(case: Case, ranks: Sequence[Rank], seen: Sequence[tuple[Rank, Place]]) -> str:
     if not all(rank.stack for rank in ranks):
-        return MEDIUM if len(ranks) * FEW <= len(case.ranks) or len(ranks) == 1 else LOW
+        return MEDIUM if len(ranks) * 8 <= len(case.ranks) or len(ranks) == 1 else LOW
     known = _waiting(case) * 2 > len(case.ranks) - len(ranks)
     return HIGH if known and len(ranks) * 4 <= len(case.ranks) else MEDIUM
 
 
 def _odd(case: Case) -> Verdict | None:
     """A few at a place that nobody knows, while the many wait, or stand together at another one."""
-    classes: dict[tuple[str, str], list[Rank]] = defaultdict(list)
-    if _wake(case):
-        return None
-    for rank, place in case.seen:
-        if place.kind.kind == UNKNOWN:
-            classes[("place", place.program or place.label)].append(rank)
-    many = [members for members in classes.values() if len(members) * FEW > len(case.ranks) or len(members) > 8]
-    few = [rank for members in classes.values() if members not in many for rank in members]
-    if few and len(many) == 1 and _waiting(case) == 0 and len(many[0]) * 2 <= len(case.ranks):
-        return None
-    if not few and len(case.ranks) <= FEW:
-        few = _minority(case, classes)
-    if not few or len(few) * 2 > len(case.ranks) or not _others_stand(case, few):
+    few = [] if _wake(case) else [rank for members in _few(case) for rank in members]
+    if not few or not _others_stand(case, few):
         return None
     spinning = [rank for rank in few if rank.state == "R" == rank.before and rank.busy >= SPINS]
     place = hang_places.of_rank(few[0])
@@ -391,11 +410,19 @@ def _odd(case: Case) -> Verdict | None:
     return Verdict("slow_rank_work", sure, why, suspects, settle=_settle(case, sure))
 
 
-def _minority(case: Case, classes: dict[tuple[str, str], list[Rank]]) -> list[Rank]:
-    """In a job of few ranks: the one class that is not the largest, where it is a single rank."""
-    single = [members for members in classes.values() if len(members) == 1]
-    rest = len(case.ranks) - 1
-    return single[0] if len(single) == 1 and rest >= 1 and _waiting(case) >= rest else []
+def _unknown(case: Case) -> list[list[Rank]]:
+    """Classes of ranks at places that nobody knows."""
+    classes: dict[str, list[Rank]] = defaultdict(list)
+    for rank, place in case.seen:
+        if place.kind.kind == UNKNOWN:
+            classes[place.program or place.label].append(rank)
+    return list(classes.values())
+
+
+def _few(case: Case) -> list[list[Rank]]:
+    """Of those the small ones. A larger class, or one whose GPUs spin, may be a stage of a pipeline that waits."""
+    most = max(1, min(MOST, len(case.ranks) // FEW))
+    return [members for members in _unknown(case) if len(members) <= most and not all(map(case.spins, members))]
 
 
 def _others_stand(case: Case, few: Iterable[Rank]) -> bool:
@@ -409,7 +436,7 @@ def _others_stand(case: Case, few: Iterable[Rank]) -> bool:
 
 def _desync(case: Case) -> Verdict | None:
     """All wait, but a few in another collective. Where ranks wait at many places by design, nobody is odd."""
-    if not case.has_stacks or any(not place.kind.waits for _, place in case.seen):
+    if not case.has_stacks or _few(case) or any(_is_work(place) for _, place in case.seen):
         return None
     classes: dict[tuple[str, str], list[Rank]] = defaultdict(list)
     for rank, place in case.seen:
@@ -418,7 +445,7 @@ def _desync(case: Case) -> Verdict | None:
         return None
     sizes = sorted(map(len, classes.values()))
     (call, program), few = min(classes.items(), key=lambda item: len(item[1]))
-    if sizes[1] < ALONE * sizes[0] or sizes[1] < 3 or (sizes[0] > 2 and sizes[0] * 16 > len(case.ranks)):
+    if sizes[1] < max(3, ALONE * sizes[0]) or sizes[0] > max(1, min(MOST, len(case.ranks) // FEW)):
         return None
     most = max(classes, key=lambda name: len(classes[name]))
     first = hang_places.of_rank(few[0])
@@ -432,33 +459,38 @@ def _desync(case: Case) -> Verdict | None:
 
 
 def _one_gpu(case: Case) -> Verdict | None:
-    """All wait for GPUs of which a few compute, or do nothing, while the others spin."""
+    """GPUs of a few compute, or do nothing, while those of the others run a kernel that only waits."""
     gpus = [(node, gpu) for node in case.sample.nodes for gpu in node.gpus if gpu.power is not None and gpu.limit]
-    if len(gpus) < 3 or _waiting(case) * 2 <= len(case.ranks):
+    spin = [gpu for _, gpu in gpus if (gpu.use or 0) >= BUSY_GPU and _share(gpu) < LOW_POWER]
+    if len(gpus) < 3 or len(spin) * 2 <= len(gpus):
         return None
-    hot = [(node, gpu) for node, gpu in gpus if (gpu.power or 0) / (gpu.limit or 1) >= HIGH_POWER]
-    idle = [(node, gpu) for node, gpu in gpus if gpu.use is not None and gpu.use < 5]
-    for few, cause, what, sure in ((hot, "straggler", "computes", MEDIUM), (idle, "straggler", "does nothing", LOW)):
+    idle = [(node, gpu) for node, gpu in gpus if gpu.use is not None and gpu.use < IDLE_GPU]
+    hot = [(node, gpu) for node, gpu in gpus if _share(gpu) >= HIGH_POWER]
+    for few, cause, what in ((idle, "slow_rank_work", "has nothing to do"), (hot, "straggler", "computes")):
         if few and len(few) * 4 <= len(gpus):
-            suspects = []
-            for node, gpu in few:
-                rank = _rank_on(node, gpu)
-                number, pid = (rank.rank, rank.pid) if rank else (None, None)
-                suspects.append(Suspect(node.name, f"GPU {gpu.index} {what}", number, gpu.index, pid, str(gpu.index)))
+            suspects = tuple(_gpu_suspect(node, gpu, what) for node, gpu in few)
             first = suspects[0]
-            who = f"rank {first.rank} on {first.node}" if first.rank is not None else first.node
-            why = f"GPU {first.gpu} ({who}) {what}, while the other GPUs only wait"
-            return Verdict(cause, sure, why, tuple(suspects), settle=_settle(case, sure, collectives=True))
+            whose = f"rank {first.rank}'s GPU" if first.rank is not None else f"GPU {first.gpu}"
+            more = f" (and {len(few) - 1} more)" if len(few) > 1 else ""
+            why = f"{whose} on {first.node}{more} {what}, while the others run a kernel that only waits"
+            return Verdict(cause, MEDIUM, why, suspects, settle=_settle(case, MEDIUM, collectives=True))
     return None
+
+
+def _gpu_suspect(node: Node, gpu: Gpu, what: str) -> Suspect:
+    rank = _rank_on(node, gpu)
+    number, local, pid = (rank.rank, rank.local, rank.pid) if rank else (None, None, None)
+    return Suspect(node.name, f"GPU {gpu.index} {what}", number, local, pid, str(gpu.index))
 
 
 def _network(case: Case) -> Verdict | None:
     """All in a collective, GPUs spin, nothing moves: the network, or a GPU that computes wrongly."""
     if _waiting(case) * 10 < len(case.ranks) * 9:
         return None
-    known = [node for node in case.sample.nodes if node.efa is not None or node.nvlink is not None]
-    still = [node for node in known if not (node.efa or 0) + (node.nvlink or 0)]
-    few = len(still) * 4 <= len(known) and bool(still)
+    known = [node for node in case.sample.nodes if _rate(node) is not None]
+    still = [node for node in known if not _rate(node)]
+    moving = [node for node in known if (_rate(node) or 0) >= BYTES_TRICKLE]
+    few = len(still) * 4 <= len(known) and bool(still) and len(moving) * 2 > len(known)
     suspects = (
         tuple(Suspect(node.name, "its network counters stand still, others move") for node in still) if few else ()
     )

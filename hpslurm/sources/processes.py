@@ -17,7 +17,7 @@ from typing import TypeVar
 import psutil
 
 from hpslurm.core.text import clean
-from hpslurm.core.values import dataclass, field
+from hpslurm.core.values import dataclass, field, replace
 
 T = TypeVar("T")
 OWN_MOUNTS = ("", "/", "/dev", "/proc", "/sys", "/run")  # of the machine itself: nobody waits for these
@@ -38,7 +38,7 @@ LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_L
 WORLD = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
 LOCALS = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
 KEPT = (
-    *RANK, *LOCAL, *WORLD, *LOCALS, "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURMD_NODENAME", "NCCL_RAS_ADDR",
+    *RANK, *LOCAL, *WORLD, *LOCALS, "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURMD_NODENAME", "SLURM_CONF", "NCCL_RAS_ADDR",
     "TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_FR_DUMP_TEMP_FILE",
 )  # fmt: skip
 
@@ -89,8 +89,26 @@ def each(items: Iterable[int], look: Callable[[int], T], patience: float = PATIE
 
 def of_job(job: str, node: str, own_step: str = "") -> tuple[list[Process], list[int]]:
     """Processes of a job on this node, but for those of our own step, and pids that could not be read."""
-    found, hung = each(psutil.pids(), lambda pid: read(pid, job))
-    return chosen(found, job, node, own_step), hung
+    known, hung = each(psutil.pids(), lambda pid: belonging(pid, job))
+    mine = {process.pid: process for process in chosen(known, job, node, own_step)}
+    found, stuck = each(mine, read)
+    whole = [replace(process, env=mine[pid].env) for pid, process in sorted(found.items())]
+    return whole, sorted({*hung, *stuck})
+
+
+def _of_another_cluster(env: Mapping[str, str]) -> bool:
+    """Numbers of jobs are one cluster's own; on a machine of several, its configuration tells."""
+    theirs, ours = env.get("SLURM_CONF"), os.environ.get("SLURM_CONF")
+    try:
+        return bool(theirs and ours) and not os.path.samefile(theirs or "", ours or "")
+    except OSError:
+        return False
+
+
+def belonging(pid: int, job: str) -> Process:
+    """Only what says whose process it is: a node has a thousand, and few are the job's."""
+    process = psutil.Process(pid)
+    return Process(pid, process.ppid(), "", "", 0.0, env=_env(process), in_cgroup=_in_cgroup(pid, job))
 
 
 def chosen(found: Mapping[int, Process], job: str, node: str, own_step: str) -> list[Process]:
@@ -109,7 +127,7 @@ def chosen(found: Mapping[int, Process], job: str, node: str, own_step: str) -> 
             return False
         if "SLURM_JOB_ID" in process.env:
             here = process.env.get("SLURMD_NODENAME") in (None, node)  # several slurmds may share a machine
-            mine[pid] = process.env["SLURM_JOB_ID"] == job and here
+            mine[pid] = process.env["SLURM_JOB_ID"] == job and here and not _of_another_cluster(process.env)
         else:
             mine[pid] = process.in_cgroup or is_mine(process.parent)
         return mine[pid]
@@ -117,8 +135,8 @@ def chosen(found: Mapping[int, Process], job: str, node: str, own_step: str) -> 
     return [process for pid, process in sorted(found.items()) if is_mine(pid)]
 
 
-def read(pid: int, job: str = "") -> Process:
-    """One process. Raises psutil.Error or OSError where it is gone."""
+def read(pid: int) -> Process:
+    """What one process does. Raises psutil.Error or OSError where it is gone."""
     process = psutil.Process(pid)
     with process.oneshot():
         state = LETTERS.get(process.status(), "?")
@@ -133,9 +151,7 @@ def read(pid: int, job: str = "") -> Process:
             _bytes(process),
             process.num_ctx_switches().voluntary,
             _channel(pid),
-            _env(process) if job else {},
-            bool(job) and _in_cgroup(pid, job),
-            time.monotonic(),
+            seen=time.monotonic(),
         )
 
 

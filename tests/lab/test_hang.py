@@ -27,7 +27,6 @@ WHO = 5  # of eight ranks, two a node: the second one of n3
 CASES = {
     "data": ("slow_rank_work", "load_batch (train.py:"),
     "eval": ("slow_rank_work", "evaluate (train.py:"),
-    "tokenise": ("slow_rank_work", "tokenize_corpus (train.py:"),
     "spin": ("slow_rank_work", "odd_work (train.py:"),
     "child": ("slow_rank_work", "a program that it started (run (train.py:"),
     "input": ("app_error", "a person at a debugger"),
@@ -52,16 +51,23 @@ class Jobs:
             words = ("-N4", "--ntasks-per-node=2", "--oversubscribe", "-o", "/dev/null")
             self.ids[how] = lab.submit(*words, "--wrap", f"{env}; {ranks}")
 
-    def ranks(self, how: str) -> dict[int, int]:
-        """Rank to pid."""
-        mine = f"SLURM_JOB_ID={self.ids[how]}".encode()
+    def ranks(self) -> dict[tuple[str, int], int]:
+        """Job and rank to pid."""
         found = {}
         for pid in processes.all_pids():
-            env = processes.environment(pid)
-            if mine in env and processes.name(pid).startswith("python"):
-                rank = next((item[13:] for item in env if item.startswith(b"SLURM_PROCID=")), b"")
-                found[int(rank)] = pid
+            env = dict(item.split(b"=", 1) for item in processes.environment(pid) if item.startswith(b"SLURM_"))
+            job, rank = env.get(b"SLURM_JOB_ID", b"").decode(), env.get(b"SLURM_PROCID", b"").decode()
+            if rank and env.get(b"SLURM_CONF") == self.lab.conf.encode() and processes.name(pid).startswith("python"):
+                found[job, int(rank)] = pid
         return found
+
+    def pid(self, how: str) -> int | None:
+        return self.ranks().get((self.ids[how], WHO))
+
+    def signal(self, how: str, number: signal.Signals) -> None:
+        pid = self.pid(how)
+        assert pid, how
+        os.kill(pid, number)
 
     def hang(self, how: str, *words: str) -> subprocess.CompletedProcess[str]:
         return self.lab.run("hpslurm", "hang", self.ids[how], *words)
@@ -76,7 +82,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
     frozen = tmp_path_factory.mktemp("fsx") / "mount"
     with lab, hung.mounted(frozen):
         jobs = Jobs(lab, frozen)
-        wait_until(lambda: all(len(jobs.ranks(how)) >= 7 for how in jobs.ids), "all ranks run")
+        wait_until(lambda: len(jobs.ranks()) >= 8 * len(jobs.ids) - 1, "all ranks run")
         time.sleep(1.5)  # they come to their third step
         yield from looked_at(jobs, frozen)
     shutil.rmtree(lab.folder, ignore_errors=True)
@@ -85,9 +91,9 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
 def looked_at(jobs: Jobs, frozen: Path) -> Iterator[Jobs]:
     lab = jobs.lab
     with hung.freeze(frozen):
-        os.kill(jobs.ranks("stopped")[WHO], signal.SIGSTOP)
-        os.kill(jobs.ranks("killed")[WHO], signal.SIGKILL)
-        wait_until(lambda: WHO not in jobs.ranks("killed"), "the killed one is gone")
+        jobs.signal("stopped", signal.SIGSTOP)
+        jobs.signal("killed", signal.SIGKILL)
+        wait_until(lambda: jobs.pid("killed") is None, "the killed one is gone")
         with ThreadPoolExecutor(len(jobs.ids)) as pool:
             asked = {how: pool.submit(jobs.hang, how, "--save", lab.path(f"work/{how}.jsonl")) for how in jobs.ids}
         jobs.answers = {how: answer.result() for how, answer in asked.items()}

@@ -31,19 +31,12 @@ def save_checkpoint(file: BinaryIO) -> None:
     file.write(b"weights" * 1000)  # hangs once the file system does
 
 
-def tokenize_corpus() -> int:
-    while True:
-        time.sleep(0.01)
-
-
 def odd_work() -> None:
     if HOW == "spin":
         while True:
             pass
     if HOW == "eval":
         evaluate()
-    if HOW == "tokenise":
-        tokenize_corpus()
     if HOW == "input":
         os.dup2(os.openpty()[1], 0)  # a terminal on which nobody types
         breakpoint()
