@@ -5,8 +5,9 @@
 
 The samples (``tests/fake/hanging.py``): one group, or pipelines of 4 and 8 stages in which the many wait at different
 places by design; one or two ranks to blame, out of ten kinds; with Python stacks and without. "named": exactly those
-ranks are named; "right": with the cause. "accused": looks in which an innocent rank is named. "silent": looks that name nobody.
-Two rows have nobody to blame: a job that hangs for a reason that no rank shows, and one that works.
+ranks are named; "right": with the cause. "accused": looks in which an innocent rank is named. "silent": looks that
+name nobody. Rows with nobody to blame: a job that hangs for a reason that no rank shows, and one that works. The last
+lines are means over the rows with somebody to blame, each row the same.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ PIPELINES = (1, 4, 8)
 HEAD = "| ranks | stages | stacks | to blame | looks | named | right | accused | silent |\n" + "|---" * 9 + "|"
 
 
-def cell(ranks: int, pipeline: int, stacks: bool, culprits: int, seeds: int) -> tuple[str, int, int, int, int]:
+def cell(ranks: int, pipeline: int, stacks: bool, culprits: int, seeds: int) -> tuple[str, float, float, float]:
     kinds = hanging.KINDS if culprits else hanging.NONE
     looks = exact = right = accused = silent = 0
     for kind in kinds:
@@ -47,7 +48,7 @@ def cell(ranks: int, pipeline: int, stacks: bool, culprits: int, seeds: int) -> 
         f"| {exact / looks:.3f} | {right / looks:.3f} "
         f"| {accused / looks:.4f} | {silent / looks:.3f} |"
     )
-    return row, looks, exact, right, accused
+    return row, exact / looks, right / looks, accused / looks
 
 
 def _fits(kind: str, verdict: hang.Verdict) -> bool:
@@ -76,21 +77,20 @@ def main() -> None:
     began = time.monotonic()
     print(speed())
     print(HEAD)
-    total = {True: [0] * 4, False: [0] * 4}
+    shares: dict[bool, list[tuple[float, ...]]] = {True: [], False: []}
     for ranks in SIZES:
         for pipeline in PIPELINES:
             for stacks in (True, False):
                 for culprits in (1, 2, 0):
                     seeds = max(1, chosen.seeds // (20 if ranks > 1024 else 4 if ranks > 128 else 1))
-                    row, *counts = cell(ranks, pipeline, stacks, culprits, seeds)
+                    row, *rates = cell(ranks, pipeline, stacks, culprits, seeds)
                     print(row, flush=True)
                     if culprits:
-                        total[stacks] = [a + b for a, b in zip(total[stacks], counts, strict=True)]
-    for stacks, (looks, exact, right, accused) in total.items():
+                        shares[stacks].append(tuple(rates))
+    for stacks, rows in shares.items():
+        exact, right, accused = (sum(column) / len(rows) for column in zip(*rows, strict=True))
         words = "with" if stacks else "without"
-        print(
-            f"{words} stacks: {exact / looks:.4f} named, {right / looks:.4f} right, {accused / looks:.4f} accuse an innocent, of {looks} looks"
-        )
+        print(f"{words} stacks: {exact:.4f} named, {right:.4f} right, {accused:.4f} accuse an innocent")
     print(f"{time.monotonic() - began:.0f} s")
 
 

@@ -445,7 +445,9 @@ def _desync(case: Case) -> Verdict | None:
         return None
     sizes = sorted(map(len, classes.values()))
     (call, program), few = min(classes.items(), key=lambda item: len(item[1]))
-    if sizes[1] < max(3, ALONE * sizes[0]) or sizes[0] > max(1, min(MOST, len(case.ranks) // FEW)):
+    one_group = len(classes) == 2 and all(place.kind.kind in ("collective", "gpu", UNKNOWN) for _, place in case.seen)
+    most = len(case.ranks) // 4 if one_group else max(1, min(MOST, len(case.ranks) // FEW))
+    if sizes[1] < max(3, ALONE * sizes[0]) or sizes[0] > most:
         return None
     most = max(classes, key=lambda name: len(classes[name]))
     first = hang_places.of_rank(few[0])
