@@ -341,7 +341,7 @@ def _works(case: Case) -> Verdict | None:
         _suspect(rank, _doing(rank, place)) for rank, place in [*alike, *(w for w in working if w not in alike)]
     ]
     ranks = [rank for rank, _ in alike]
-    why = f"{_who(ranks)} {kind.words} at {alike[0][1].label}, while {_many(case, working)}"
+    why = f"{_each(ranks)} {kind.words} at {alike[0][1].label}, while {_many(case, working)}"
     sure = _sure(case, ranks, alike)
     cause = "storage" if any(rank.state == "D" for rank in ranks) else kind.cause
     return Verdict(cause, sure, why, tuple(suspects), settle=_settle(case, sure))
@@ -403,7 +403,7 @@ def _odd(case: Case) -> Verdict | None:
     spinning = [rank for rank in few if rank.state == "R" == rank.before and rank.busy >= SPINS]
     place = hang_places.of_rank(few[0])
     doing = f"spins, with {spinning[0].busy:.0%} of a CPU," if spinning else "is somewhere else"
-    why = f"{_who(few)} {doing} at {place.label}, where no other rank is"
+    why = f"{_each(few)} {doing} at {place.label}, where no other rank is"
     suspects = tuple(_suspect(rank, _doing(rank, hang_places.of_rank(rank))) for rank in few)
     rest_waits = _waiting(case) >= len(case.ranks) - len(few)
     sure = (HIGH if rest_waits else MEDIUM) if all(rank.stack for rank in few) else LOW
@@ -421,8 +421,12 @@ def _unknown(case: Case) -> list[list[Rank]]:
 
 def _few(case: Case) -> list[list[Rank]]:
     """Of those the small ones. A larger class, or one whose GPUs spin, may be a stage of a pipeline that waits."""
-    most = max(1, min(MOST, len(case.ranks) // FEW))
-    return [members for members in _unknown(case) if len(members) <= most and not all(map(case.spins, members))]
+    few = (members for members in _unknown(case) if len(members) <= _most_few(case))
+    return [members for members in few if not all(map(case.spins, members))]
+
+
+def _most_few(case: Case) -> int:
+    return max(1, min(MOST, len(case.ranks) // FEW))
 
 
 def _others_stand(case: Case, few: Iterable[Rank]) -> bool:
@@ -441,20 +445,22 @@ def _desync(case: Case) -> Verdict | None:
     classes: dict[tuple[str, str], list[Rank]] = defaultdict(list)
     for rank, place in case.seen:
         classes[(place.call, place.program)].append(rank)
-    if len(classes) < 2:
+    by_size = sorted(classes.items(), key=lambda item: len(item[1]))
+    if len(by_size) < 2 or not _is_odd(case, [len(members) for _, members in by_size]):
         return None
-    sizes = sorted(map(len, classes.values()))
-    (call, program), few = min(classes.items(), key=lambda item: len(item[1]))
-    one_group = len(classes) == 2 and all(place.kind.kind in ("collective", "gpu", UNKNOWN) for _, place in case.seen)
-    most = len(case.ranks) // 4 if one_group else max(1, min(MOST, len(case.ranks) // FEW))
-    if sizes[1] < max(3, ALONE * sizes[0]) or sizes[0] > most:
-        return None
-    most = max(classes, key=lambda name: len(classes[name]))
-    first = hang_places.of_rank(few[0])
-    why = f"{_who(few)} waits in {call} ({program}), the others in {most[0]} ({most[1]}): they will never meet"
-    suspects = tuple(_suspect(rank, f"{first.kind.words}: {first.label}") for rank in few)
-    sure = MEDIUM if len(classes) == 2 else LOW
+    (call, program), few = by_size[0]
+    (other, there), _ = by_size[-1]
+    why = f"{_each(few)} waits in {call} ({program}), the others in {other} ({there}): they will never meet"
+    suspects = tuple(_suspect(rank, f"waits in {call} ({program})") for rank in few)
+    sure = MEDIUM if len(by_size) == 2 else LOW
     return Verdict("collective_desync", sure, why, suspects, settle=_settle(case, sure, collectives=True))
+
+
+def _is_odd(case: Case, sizes: Sequence[int]) -> bool:
+    """Whether the smallest class is one of a few that the others wait for, and no stage of a pipeline."""
+    one_group = len(sizes) == 2 and all(place.kind.kind != "p2p" for _, place in case.seen)
+    most = len(case.ranks) // 4 if one_group else _most_few(case)
+    return sizes[1] >= max(3, ALONE * sizes[0]) and sizes[0] <= most
 
 
 # --------------------------------------------------------------------------- all alike: GPUs and the network
@@ -604,6 +610,11 @@ def _who(ranks: Sequence[Rank]) -> str:
     numbers = [rank.rank for rank in ranks if rank.rank is not None]
     nodes = nodeset.fold(dict.fromkeys(rank.node for rank in ranks))
     return f"{len(ranks)} ranks ({folded(numbers)}) on {nodes}"
+
+
+def _each(ranks: Sequence[Rank]) -> str:
+    """The same, before a verb for one of them."""
+    return _who(ranks) if len(ranks) == 1 else f"Each of {_who(ranks)}"
 
 
 def folded(numbers: Iterable[int]) -> str:

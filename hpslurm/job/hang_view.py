@@ -10,6 +10,7 @@ from typing import Any
 from hpslurm.core import nodeset
 from hpslurm.core.finding import CONFIGURE, LOOK, Diagnosis, Suggestion
 from hpslurm.core.text import clean
+from hpslurm.core.values import replace
 from hpslurm.job.hang import Group, Suspect, Verdict, folded
 from hpslurm.job.hang_facts import Rank, Sample, Stack
 from hpslurm.scan import advice, model
@@ -38,21 +39,26 @@ def diagnosis_of(verdict: Verdict, sample: Sample) -> Diagnosis:
 
 def _suggestions(verdict: Verdict, sample: Sample) -> Iterator[Suggestion]:
     """Look first, cancel last."""
-    if not verdict.hangs:
-        if verdict.cause == UNDETERMINED:
-            yield Suggestion(LOOK, "look twice, half a minute apart", f"hpslurm hang {sample.job} --again 30")
-        return
     job = sample.job if sample.job.isdigit() else "JOBID"
+    if verdict.cause == HEALTHY:
+        return
     first = verdict.suspects[0] if verdict.suspects else None
     if first and first.pid and _is_node(first.node):
-        show = f"srun --overlap --jobid={job} -N1 -n1 -w {shlex.quote(first.node)} py-spy dump --nonblocking"
-        yield Suggestion(LOOK, "all threads of that rank, once more", f"{show} --pid {first.pid}")
-    yield Suggestion(LOOK, "does it still stand there", f"hpslurm hang {job} --again 30")
+        yield Suggestion(
+            LOOK,
+            "all threads of that rank, once more",
+            f"srun --overlap --jobid={job} -w {shlex.quote(first.node)} py-spy dump --nonblocking --pid {first.pid}",
+        )
+    yield Suggestion(
+        LOOK, "look twice, half a minute apart: does it still stand there", f"hpslurm hang {job} --again 30"
+    )
+    if verdict.cause == UNDETERMINED:
+        return
     if verdict.cause == "network_link":
         yield Suggestion(LOOK, "once the nodes are free: which node, path or rail", "hpslurm nccl-tests --find-slow")
     for advised in advice.suggest(verdict.cause, verdict.culprit):
         if advised.command and advised.harm in (LOOK, CONFIGURE):
-            yield Suggestion(advised.harm, advised.why, re.sub(r"\bJOBID\b", job, advised.command))
+            yield replace(advised, command=re.sub(r"\bJOBID\b", job, advised.command))
     yield Suggestion(CONFIGURE, "when you have seen enough: end it", f"scancel {job}")
 
 
@@ -164,7 +170,7 @@ def _stacks(groups: Iterable[Group]) -> list[str]:
         for name, stack in rank.threads:
             lines += _frames(f"thread {name}", stack)
         if rank.kernel:
-            lines += [f"  in the kernel: {' < '.join(rank.kernel[:12])}"]
+            lines += render.fitted(f"  in the kernel: {' < '.join(rank.kernel[:12])}")
         if not rank.stack and not rank.kernel:
             lines += [f"  no stack; {group.label}"]
     return lines
