@@ -26,8 +26,9 @@ ENDS = frozenset(";|&()")
 _PROGRAMS = """
 aws bash cat chmod chown chronyc clush dcgmi df dmesg echo env eval export fi_info find getent git grep head hpslurm
 hpslurm-check install ip iptables-save journalctl ldd less ln ls lsmod lsof lspci make mkdir munge nc ncclras nft
-nv-fabricmanager nvidia-smi ping pip ps py-spy python python3 resolvectl rm sacct sacctmgr salloc sbatch scancel scontrol
-sdiag sinfo slurmd squeue srun ssh systemctl systemd-analyze tail timedatectl touch ulimit all_reduce_perf
+nv-fabricmanager nvidia-smi ping pip ps py-spy python python3 resolvectl rm sacct sacctmgr salloc sbatch
+scancel scontrol sdiag sinfo slurmd squeue srun ssh systemctl systemd-analyze tail timedatectl touch ulimit
+all_reduce_perf
 """
 PROGRAMS = frozenset(_PROGRAMS.split())
 

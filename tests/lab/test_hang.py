@@ -5,6 +5,7 @@ All jobs run side by side on one cluster of four nodes, and each is looked at on
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -16,8 +17,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from hpslurm.core.values import replace
+from hpslurm.job import hang, hang_facts
+from hpslurm.job.hang_facts import Sample
 from tests.lab import fixtures, hung, processes
 from tests.lab.lab import CHECKOUT, Lab, new_folder
 
@@ -28,7 +33,7 @@ CASES = {
     "data": ("slow_rank_work", "load_batch (train.py:"),
     "eval": ("slow_rank_work", "evaluate (train.py:"),
     "spin": ("slow_rank_work", "odd_work (train.py:"),
-    "child": ("slow_rank_work", "a program that it started (run (train.py:"),
+    "child": ("slow_rank_work", "a program that it started at run (train.py:"),
     "input": ("app_error", "a person at a debugger"),
     "desync": ("collective_desync", "barrier"),
     "absent": ("rendezvous_unreachable", "never came to the start"),
@@ -98,7 +103,7 @@ def looked_at(jobs: Jobs, frozen: Path) -> Iterator[Jobs]:
             asked = {how: pool.submit(jobs.hang, how, "--save", lab.path(f"work/{how}.jsonl")) for how in jobs.ids}
         jobs.answers = {how: answer.result() for how, answer in asked.items()}
         yield jobs
-    lab.run("scancel", *jobs.ids.values())
+    lab.run("scancel", "--signal=KILL", "--full", *jobs.ids.values())
 
 
 def wait_until(there: Callable[[], Any], what: str, seconds: float = 30) -> None:
@@ -120,3 +125,61 @@ def test_the_rank_that_the_others_wait_for_is_named_with_its_node_and_why(jobs: 
     assert f"[FAIL] {cause}  rank {WHO}, " in head
     assert "on n3" in head
     assert words in " ".join(answer.stdout.split())
+
+
+def test_of_a_job_that_works_it_is_said_and_nobody_is_named(jobs: Jobs) -> None:
+    answer = jobs.answers["healthy"]
+    assert 0 == answer.returncode, answer.stdout
+    assert "[PASS] not hung" in answer.stdout
+    assert "→ 1 rank" not in answer.stdout
+
+
+def test_when_all_wait_for_one_file_system_it_is_named_and_no_rank(jobs: Jobs) -> None:
+    head, why = jobs.answers["all"].stdout.splitlines()[1:3]
+    assert "[FAIL] storage  (high confidence)" == head
+    assert "8 of 8 ranks wait in the kernel for a file (" in why
+
+
+def test_what_was_saved_is_judged_the_same_again(jobs: Jobs) -> None:
+    again = jobs.lab.run("hpslurm", "hang", "--from", jobs.lab.path("work/data.jsonl"))
+    assert (3, jobs.answers["data"].stdout) == (again.returncode, again.stdout)
+    lines = jobs.lab.run("hpslurm", "hang", "--from", jobs.lab.path("work/data.jsonl"), "--json").stdout.splitlines()
+    named = [line for line in map(json.loads, lines) if line["type"] == "hang"]
+    assert [(True, [WHO], ["n3"])] == [
+        (line["hangs"], [one["rank"] for one in line["suspects"]], [one["node"] for one in line["suspects"]])
+        for line in named
+    ]
+
+
+@pytest.mark.parametrize("how", [*CASES, "healthy"])
+def test_without_python_stacks_no_innocent_rank_is_named(jobs: Jobs, how: str) -> None:
+    text = Path(jobs.lab.path(f"work/{how}.jsonl")).read_text()
+    sample = hang.main_step(hang_facts.sample_of(map(json.loads, text.splitlines())) or Sample(""))
+    blind = [
+        replace(node, ranks=tuple(replace(rank, stack=None, later=None) for rank in node.ranks))
+        for node in sample.nodes
+    ]
+    verdict = hang.judge(replace(sample, nodes=tuple(blind)))
+    assert {suspect.rank for suspect in verdict.suspects} <= ({WHO} if how != "healthy" else set())
+    if how in ("stopped", "killed", "save", "child"):
+        assert [WHO] == [suspect.rank for suspect in verdict.suspects]
+
+
+def test_the_stacks_are_those_of_the_program(jobs: Jobs) -> None:
+    saved = jobs.lab.run("hpslurm", "hang", "--from", jobs.lab.path("work/data.jsonl"), "--stacks").stdout
+    assert "load_batch (training/train.py:" in saved
+    assert "main thread" in saved
+
+
+def test_the_jobs_go_on_untouched(jobs: Jobs) -> None:
+    """All ranks are still there, and in no other state than before they were looked at."""
+    assert 8 * len(jobs.ids) - 2 == len(jobs.ranks())  # one never came, one was killed by the test
+    stopped = [pid for pid in jobs.ranks().values() if psutil.Process(pid).status() == psutil.STATUS_STOPPED]
+    assert [jobs.pid("stopped")] == stopped
+
+
+def test_a_job_that_does_not_run_or_is_none_is_refused_in_words(jobs: Jobs) -> None:
+    done = jobs.lab.run("hpslurm", "hang", "4711")
+    assert (1, "Error: Slurm knows no job 4711\n") == (done.returncode, done.stderr)
+    assert 2 == jobs.lab.run("hpslurm", "hang").returncode
+    assert 2 == jobs.lab.run("hpslurm", "hang", "nonsense").returncode

@@ -316,7 +316,7 @@ def test_no_error_code_at_any_call_crashes_or_passes_unseen(in_process: InProces
 
 
 def _only_names(call: str) -> bool:
-    """Calls whose answer no probe judges (what a GPU does at this moment), or that have a second one to fall back to."""
+    """Calls whose answer no probe judges (what a GPU does just now), or that have a second one to fall back to."""
     return call.startswith("nvmlSystem") or call.endswith(
         (
             "UtilizationRates",
