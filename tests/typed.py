@@ -48,6 +48,7 @@ SHOWN = {
     "--output /var/lib/node_exporter/textfile_collector/hpslurm.prom": "a line for cron",
     "[FAIL] P0 memlock-default  n3  this process may lock 65536 bytes, 8589934592 wanted": "output of hpslurm-check",
     "[FAIL] collective_timeout_unknown  (low confidence)": "output of scan",
+    "Job 12 of alice: 8 of 8 ranks seen on n[1-4]": "output of hang",
 }
 # What the code puts into a suggested command, and a value of its kind.
 PUT_IN = {

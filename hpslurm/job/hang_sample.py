@@ -169,7 +169,7 @@ def _stacks(wanted: Iterable[Process], host: Host, notes: list[str]) -> Threads:
 def _without_stacks(why: str, host: Host) -> str:
     """One line: what is missing, and what would bring it."""
     if "not installed" in why:
-        return "no Python stacks: py-spy is not installed on the nodes (pip install 'hpslurm[hang]')"
+        return "no Python stacks: py-spy is not installed on the nodes"
     if "permission" in why.lower() or "ptrace" in why.lower():
         scope = host.word(PTRACE) or "0"
         bring = "root gets them on a node (--here), all with 0, or the job itself by faulthandler.register"
