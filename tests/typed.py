@@ -71,6 +71,7 @@ PUT_IN = {
     "facts.first": "OTHER-NODE",
     "first.pid": "PID",
     "job": "JOBID",
+    "job.id": "JOBID",
     "shlex.quote(first.node)": "n3",
     "facts.path": "OFI-PLUGIN",
     "shlex.quote(facts.output.source)": "run.txt",
