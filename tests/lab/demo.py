@@ -28,7 +28,7 @@ BOLD, DIM, PLAIN = ("\033[1m", "\033[2m", "\033[0m") if sys.stdout.isatty() else
 # Jobs as a user would write them, one task on each node. What fails in them needs no GPU.
 RUNS = 'srun echo "step 100 loss 2.31"'
 FAILS = 'srun bash -c "echo NCCL WARN NET/OFI Request completed with error; exit 1"'
-HANGS = 'srun bash -c "echo step 100 loss 2.31; sleep 3600"'
+HANGS = "srun python tests/fake/training/train.py data 1"  # rank 1 waits for its data, the others for it
 
 
 class Demo:
@@ -91,12 +91,13 @@ def show(demo: Demo) -> None:
     for title, command, cancel in (
         ("A job that runs. The prolog looked at its nodes first, and was not in its way.", RUNS, False),
         ("A job that fails.", FAILS, False),
-        ("A job that hangs, and is cancelled.", HANGS, True),
+        ("A job that hangs. It is asked whom it waits for, while it hangs, and then cancelled.", HANGS, True),
     ):
         demo.say(title)
         job = submitted(demo.type(f"sbatch -N3 --output=$LAB/work/%j.log --wrap {shlex.quote(command)}"))
         if cancel:
             wait_for_output(lab, job)
+            demo.type(f"hpslurm hang {job}", expect=(3,))
             demo.type(f"scancel {job}")
         lab.wait_for_job(job)
         wait_for_epilogs(lab, job)

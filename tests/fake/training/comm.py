@@ -9,7 +9,7 @@ import time
 
 RANK = int(os.environ.get("RANK", os.environ["SLURM_PROCID"]))
 WORLD = int(os.environ.get("WORLD_SIZE", os.environ["SLURM_NTASKS"]))
-PORT = int(os.environ["TRAIN_PORT"])
+PORT = int(os.environ.get("TRAIN_PORT") or 10_000 + int(os.environ["SLURM_JOB_ID"]) % 900)
 
 
 class Group:

@@ -51,6 +51,8 @@ def train(group: comm.Group) -> None:
     writes = HOW == "all" or (HOW == "save" and ODD)
     checkpoint = open(f"{os.environ['TRAIN_CHECKPOINT']}.{comm.RANK}", "wb", buffering=0) if writes else None
     while True:
+        if step == 1:
+            print("step 100 loss 2.31", flush=True)
         batch = load_batch(step)
         if ODD and step == 2:
             odd_work()
