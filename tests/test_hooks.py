@@ -321,6 +321,7 @@ def test_the_health_check_says_since_when_a_job_only_waits(tmp_path: Path, write
     build("p5-healthy", tmp_path / "machine")
     write("machine/proc/9100/cgroup", "0::/system.slice/slurmstepd.scope/job_4711/step_0\n")
     snapshot = json.loads((tmp_path / "machine/gpus.json").read_text())
+    (tmp_path / "machine/gpus.json").unlink()  # a link to the saved machine's own
     snapshot["all"] |= {"activity": [100, 180_000, 700_000, 60_000, 1980], "processes": [9100]}
     write("machine/gpus.json", json.dumps(snapshot))
     run(tmp_path, name="health")
