@@ -1,7 +1,7 @@
 """How often ``hpslurm hang`` names the right ranks, on samples of jobs that were made; and how long it takes.
 
     python benchmarks/hang.py                     a first look
-    python benchmarks/hang.py --seeds 200         as in the table of benchmarks/hang.md
+    python benchmarks/hang.py --seeds 8           as in benchmarks/hang.md
 
 The samples (``tests/fake/hanging.py``): one group, or pipelines of 4 and 8 stages in which the many wait at different
 places by design; one or two ranks to blame, out of ten kinds; with Python stacks and without. "named": exactly those
