@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -183,3 +184,17 @@ def test_a_job_that_does_not_run_or_is_none_is_refused_in_words(jobs: Jobs) -> N
     assert (1, "Error: Slurm knows no job 4711\n") == (done.returncode, done.stderr)
     assert 2 == jobs.lab.run("hpslurm", "hang").returncode
     assert 2 == jobs.lab.run("hpslurm", "hang", "nonsense").returncode
+
+
+def test_a_bundle_has_the_look_and_a_job_of_the_reader_can_be_judged_again_from_it(jobs: Jobs) -> None:
+    output = jobs.lab.path("work/b.tar.gz")
+    words = ("--job", jobs.ids["spin"], "--hang", "--no-aws", "--output", output)
+    done = jobs.lab.run("hpslurm", "bundle", *words)
+    assert 0 == done.returncode, done.stderr
+    with tarfile.open(output) as tar:
+        text = tar.extractfile("b/hang.txt").read().decode()  # type: ignore[union-attr]
+        lines = tar.extractfile("b/hang.jsonl").read().decode().splitlines()  # type: ignore[union-attr]
+    assert "[FAIL] slow_rank_work" in text
+    sample = hang_facts.sample_of(map(json.loads, lines))
+    assert sample is not None
+    assert [WHO] == [suspect.rank for suspect in hang.judge(sample).suspects]
