@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from hpslurm.core import records
 from hpslurm.job import hang, hang_facts
+from hpslurm.job.hang_case import Verdict
 from tests.fake import hanging
 
 SIZES = (16, 128, 1024, 8192)
@@ -51,7 +52,7 @@ def cell(ranks: int, pipeline: int, stacks: bool, culprits: int, seeds: int) -> 
     return row, exact / looks, right / looks, accused / looks
 
 
-def _fits(kind: str, verdict: hang.Verdict) -> bool:
+def _fits(kind: str, verdict: Verdict) -> bool:
     """Of a job that works it must not be said that it hangs."""
     return kind != "works" or not verdict.hangs
 

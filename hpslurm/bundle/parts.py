@@ -30,6 +30,7 @@ from hpslurm.core.records import Record
 from hpslurm.core.text import clean
 from hpslurm.core.values import asdict, dataclass, replace
 from hpslurm.job import cause, hang, hang_facts, hang_gather, hang_told, hang_view, logs, report, report_view
+from hpslurm.job.hang_case import main_step
 from hpslurm.job.nccl_env import SHOWN
 from hpslurm.scan import joblog
 from hpslurm.scan.collect import Collector
@@ -331,7 +332,7 @@ def _add_hang(job: SlurmJob | None, parts: _Parts) -> None:
     if job is None or job.state != "RUNNING" or not nodes:
         parts.miss("hang.txt", "the job does not run: hpslurm hang looks at one that does")
         return
-    sample = parts.tried("hang", lambda: hang.main_step(hang_gather.look(job, nodes)), None)
+    sample = parts.tried("hang", lambda: main_step(hang_gather.look(job, nodes)), None)
     if sample is None:
         return
     verdict = hang.judge(sample, hang_told.of(sample, job))

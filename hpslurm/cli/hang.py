@@ -17,7 +17,7 @@ from hpslurm.core.text import clean
 from hpslurm.core.values import replace
 from hpslurm.hooks import node_name
 from hpslurm.job import hang, hang_facts, hang_gather, hang_told, hang_view
-from hpslurm.job.hang import Verdict
+from hpslurm.job.hang_case import Verdict, compared, main_step
 from hpslurm.job.hang_facts import Sample
 from hpslurm.scan import lines as scan_lines
 from hpslurm.scan.reason import UNDETERMINED
@@ -100,10 +100,10 @@ def command(
         sample = _look(job, here, root)
         if again:
             time.sleep(again)
-            sample = hang.compared(sample, _look(job, here, root))
+            sample = compared(sample, _look(job, here, root))
     if save:
         _save(save, sample)
-    sample = hang.main_step(sample)
+    sample = main_step(sample)
     verdict = hang.judge(sample, hang_told.of(sample, job, logs))
     if as_json:
         _print_lines(sample, verdict)

@@ -11,8 +11,9 @@ from hpslurm.core import nodeset
 from hpslurm.core.finding import CONFIGURE, LOOK, Diagnosis, Suggestion
 from hpslurm.core.text import clean
 from hpslurm.core.values import replace
-from hpslurm.job.hang import Group, Suspect, Verdict, folded
+from hpslurm.job.hang_case import Group, Suspect, Verdict
 from hpslurm.job.hang_facts import Rank, Sample, Stack
+from hpslurm.job.hang_words import folded
 from hpslurm.scan import advice, model
 from hpslurm.scan.reason import HEALTHY, UNDETERMINED
 from hpslurm.show import diagnosis as words
@@ -26,6 +27,7 @@ GUIDE = "debugging-guide.md § 1"
 def diagnosis_of(verdict: Verdict, sample: Sample) -> Diagnosis:
     """In the words of scan and report, for --json and for what a person could do."""
     row = model.causes().get(verdict.cause)
+    verdict = replace(verdict, settle=tuple(_with_number(item, sample) for item in verdict.settle))
     return Diagnosis(
         verdict.cause,
         verdict.confidence,
@@ -39,7 +41,7 @@ def diagnosis_of(verdict: Verdict, sample: Sample) -> Diagnosis:
 
 def _suggestions(verdict: Verdict, sample: Sample) -> Iterator[Suggestion]:
     """Look first, cancel last."""
-    job = sample.job if sample.job.isdigit() else "JOBID"
+    job = _with_number("JOBID", sample)
     if verdict.cause == HEALTHY:
         return
     first = verdict.suspects[0] if verdict.suspects else None
@@ -58,8 +60,12 @@ def _suggestions(verdict: Verdict, sample: Sample) -> Iterator[Suggestion]:
         yield Suggestion(LOOK, "once the nodes are free: which node, path or rail", "hpslurm nccl-tests --find-slow")
     for advised in advice.suggest(verdict.cause, verdict.culprit):
         if advised.command and advised.harm in (LOOK, CONFIGURE):
-            yield replace(advised, command=re.sub(r"\bJOBID\b", job, advised.command))
+            yield replace(advised, command=_with_number(advised.command, sample))
     yield Suggestion(CONFIGURE, "when you have seen enough: end it", f"scancel {job}")
+
+
+def _with_number(words: str, sample: Sample) -> str:
+    return re.sub(r"\bJOBID\b", sample.job, words) if sample.job.isdigit() else words
 
 
 def _is_node(name: str) -> bool:
@@ -82,7 +88,7 @@ def text(sample: Sample, verdict: Verdict, *, stacks: bool = False, verbose: boo
     if len(verdict.suspects) > MOST_SUSPECTS:
         lines += _indented("and: ", f"{len(verdict.suspects) - MOST_SUSPECTS} more (--json has all)")
     lines += _groups(verdict.groups, None if verbose else MOST_GROUPS)
-    lines += [line for item in verdict.settle for line in _indented("would settle it: ", item)]
+    lines += [line for item in told.missing for line in _indented("would settle it: ", item)]
     lines += [line for note in notes(sample) for line in render.labelled("WARN", note)]
     if verdict.hangs:
         lines += render.pointer(told.section, verdict.cause, render.terminal_width())

@@ -7,6 +7,7 @@ import pytest
 from hpslurm.core.finding import Culprit, Diagnosis
 from hpslurm.core.values import replace
 from hpslurm.job import hang, hang_places
+from hpslurm.job.hang_case import Verdict, compared, main_step
 from hpslurm.job.hang_facts import Child, Frame, Gpu, Node, Rank, Sample, Stack
 from tests.fake import hanging
 from tests.fake.hanging import ALL_REDUCE, BARRIER, INIT, ITEM, RECV, lib, own
@@ -32,7 +33,7 @@ def job(*odd: Rank, without: tuple[int, ...] = (), **node: object) -> Sample:
     return Sample("4711", tuple(nodes))
 
 
-def named(verdict: hang.Verdict) -> list[tuple[int | None, str]]:
+def named(verdict: Verdict) -> list[tuple[int | None, str]]:
     return [(suspect.rank, suspect.node) for suspect in verdict.suspects]
 
 
@@ -224,12 +225,12 @@ def test_the_step_with_most_ranks_is_the_training() -> None:
     shell = replace(rank(0, None, step="batch"), pid=7)
     seen = job()
     nodes = (replace(seen.nodes[0], ranks=(shell, *(replace(one, step="0") for one in seen.nodes[0].ranks))),)
-    assert [1000, 1001] == [one.pid for one in hang.main_step(replace(seen, nodes=nodes)).ranks]
+    assert [1000, 1001] == [one.pid for one in main_step(replace(seen, nodes=nodes)).ranks]
 
 
 def test_two_samples_are_compared_rank_by_rank() -> None:
     first, second = job(rank(5, LOADS)), job(rank(1, ITEM), rank(5, LOADS))
-    verdict = hang.judge(hang.compared(first, second))
+    verdict = hang.judge(compared(first, second))
     assert "healthy" == verdict.cause
 
 
@@ -283,3 +284,10 @@ def test_a_stack_that_fits_no_row_is_unknown_and_never_a_wait() -> None:
 
 def test_receiving_in_a_pipeline_is_a_wait() -> None:
     assert ("p2p", True) == (place(*RECV).kind.kind, place(*RECV).kind.waits)
+
+
+def test_equal_pids_on_two_nodes_are_two_processes() -> None:
+    seen = job(rank(5, LOADS))
+    twin = replace(seen.nodes[0], ranks=(seen.nodes[0].ranks[0], replace(seen.nodes[0].ranks[1], pid=1005)))
+    verdict = hang.judge(replace(seen, nodes=(twin, *seen.nodes[1:])))
+    assert [[5]] == [[one.rank for one in group.ranks] for group in verdict.groups if group.suspect]

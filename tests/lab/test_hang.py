@@ -23,6 +23,7 @@ import pytest
 
 from hpslurm.core.values import replace
 from hpslurm.job import hang, hang_facts
+from hpslurm.job.hang_case import main_step
 from hpslurm.job.hang_facts import Sample
 from tests.lab import fixtures, hung, processes
 from tests.lab.lab import CHECKOUT, Lab, new_folder
@@ -53,6 +54,7 @@ class Jobs:
         self.answers: dict[str, subprocess.CompletedProcess[str]] = {}
         for number, how in enumerate([*CASES, "healthy", "all"]):
             env = f"export TRAIN_PORT={lab.port + 40 + number} TRAIN_CHECKPOINT={frozen}/checkpoint-{how}"
+            env += f" TRAIN_READY={lab.path('work', f'{how}.ready')}"
             ranks = f"srun --overcommit --kill-on-bad-exit=0 {sys.executable} {TRAIN} {how} {WHO}"
             words = ("-N4", "--ntasks-per-node=2", "--oversubscribe", "-o", "/dev/null")
             self.ids[how] = lab.submit(*words, "--wrap", f"{env}; {ranks}")
@@ -88,8 +90,9 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
     frozen = tmp_path_factory.mktemp("fsx") / "mount"
     with lab, hung.mounted(frozen):
         jobs = Jobs(lab, frozen)
-        wait_until(lambda: len(jobs.ranks()) >= 8 * len(jobs.ids) - 1, "all ranks run")
-        time.sleep(1.5)  # they come to their third step
+        ready = [Path(lab.path("work", f"{how}.ready")) for how in jobs.ids if how != "absent"]
+        wait_until(lambda: all(path.exists() for path in ready), "all jobs come to their third step")
+        time.sleep(0.3)
         yield from looked_at(jobs, frozen)
     shutil.rmtree(lab.folder, ignore_errors=True)
 
@@ -155,7 +158,7 @@ def test_what_was_saved_is_judged_the_same_again(jobs: Jobs) -> None:
 @pytest.mark.parametrize("how", [*CASES, "healthy"])
 def test_without_python_stacks_no_innocent_rank_is_named(jobs: Jobs, how: str) -> None:
     text = Path(jobs.lab.path(f"work/{how}.jsonl")).read_text()
-    sample = hang.main_step(hang_facts.sample_of(map(json.loads, text.splitlines())) or Sample(""))
+    sample = main_step(hang_facts.sample_of(map(json.loads, text.splitlines())) or Sample(""))
     blind = [
         replace(node, ranks=tuple(replace(rank, stack=None, later=None) for rank in node.ranks))
         for node in sample.nodes
