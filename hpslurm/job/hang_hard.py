@@ -101,7 +101,10 @@ def stuck(case: Case) -> Verdict | None:
         return Verdict(
             "storage", HIGH if where else MEDIUM, why, settle=("lfs check servers, or df of it on any node",)
         )
-    why = f"{each(found)} is in state D{at}: the kernel waits for a file system, and the others wait for it"
+    rather = (
+        ", on several nodes, so rather the file system than a rank" if len({rank.node for rank in found}) > 1 else ""
+    )
+    why = f"{each(found)} is in state D{at}: the kernel waits for a file system{rather}, and the others wait for it"
     return Verdict("storage", HIGH if where else MEDIUM, why, tuple(suspects), settle=("the node's kernel log",))
 
 

@@ -45,7 +45,7 @@ def _dumps(sample: Sample, job: SlurmJob) -> Iterable[tuple[str, bytes]]:
     for prefix in dict.fromkeys(node.dumps for node in sample.nodes if node.dumps.startswith("/")):
         folder, _, begin = prefix.rpartition("/")
         gid = job.gid if job.gid is not None else -1
-        found = userfile.names(folder or "/", job.uid, gid, user=job.user, containing=begin)
+        found = userfile.names(folder or "/", job.uid, gid, user=job.user)
         paths = [f"{folder}/{name}" for name in found if name.startswith(begin)][:MOST_DUMPS]
         for path in _written_since(paths, job.start_time or 0):
             taken = userfile.take(path, job.uid, gid, user=job.user, limit=LARGEST)

@@ -32,8 +32,10 @@ def job(began: float) -> SlurmJob:
 
 def dump(folder: Path, rank: int, at: int) -> Path:
     """What this rank had enqueued: all wait in the collective ``at``."""
-    entries = [{"collective_seq_id": at - 1, "state": "completed", "profiling_name": "nccl:all_reduce", "pg_id": 0},
-               {"collective_seq_id": at, "state": "started", "profiling_name": "nccl:all_reduce", "pg_id": 0}]  # fmt: skip
+    entries = [
+        {"collective_seq_id": number, "state": state, "profiling_name": "nccl:all_reduce", "pg_id": 0}
+        for number, state in ((at - 1, "completed"), (at, "started"))
+    ]
     config = {"0": {"ranks": "[0, 1, 2, 3]"}}
     path = folder / f"flight_{rank}"
     path.write_text(json.dumps({"version": "2.5", "rank": rank, "pg_config": config, "entries": entries}))

@@ -30,7 +30,7 @@ from tests.lab.lab import CHECKOUT, Lab, new_folder
 
 TRAIN = f"{CHECKOUT}/tests/fake/training/train.py"
 WHO = 5  # of eight ranks, two a node: the second one of n3
-# Programs start in other shapes than plain srun python: by a launcher, and in namespaces of their own as in a container.
+# Not all start as plain srun python: some by a launcher, some in namespaces of their own as in a container.
 SHAPES = {
     "data": (1, f"{sys.executable} {os.path.dirname(TRAIN)}/launcher.py"),
     "eval": (2, f"unshare --mount --pid --fork {sys.executable} {TRAIN}"),
