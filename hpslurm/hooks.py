@@ -85,7 +85,7 @@ def strange_probes(policy: Policy) -> list[str]:
         for written in getattr(policy, key):
             hook, _, name = written.rpartition(".")
             if name not in known or (hook and hook not in LOOKS):
-                troubles.append(f"policy: {key} names {clean(written, 60)!r}, which is no probe: ignored")
+                troubles.append(f"policy: {key} names {clean(written, 60)!r}, which is not a probe: ignored")
     return troubles
 
 
@@ -320,11 +320,11 @@ def _gated(name: str, results: list[Result], policy: Policy, results_folder: str
         return []
     for wanted in policy.gate:
         if not _may_be_gated(wanted):
-            say(f"gate names {clean(wanted, 60)!r}, which is no rule of this node's hardware: it never gates")
+            say(f"gate names {clean(wanted, 60)!r}, which is not a rule about this node's hardware: it never gates")
     named = [finding for finding in probe.unmuted(results) if finding.rule.id in policy.gate]
     for finding in named:
         if not finding.rule.gateable:
-            say(f"{finding.rule.id} is named in gate, but is no hardware of this node: not gated")
+            say(f"{finding.rule.id} is named in gate, but is not about hardware of this node: not gated")
     gated = [finding for finding in named if finding.rule.gateable]
     if gated and policy.results_shared and policy.gate_per_hour:
         answer = records.in_child(

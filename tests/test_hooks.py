@@ -95,7 +95,7 @@ def test_a_setting_does_not_gate_even_when_named(tmp_path: Path, machine: Path, 
     out, err = run(tmp_path, policy="gate = ['memlock-default']")
     assert "memlock-default" in found(tmp_path)
     assert "ok\n" == out
-    assert "memlock-default is named in gate, but is no hardware" in err
+    assert "memlock-default is named in gate, but is not about hardware" in err
 
 
 def test_what_could_not_be_looked_at_does_not_gate(tmp_path: Path, machine: Path) -> None:
@@ -294,7 +294,7 @@ def test_a_probe_that_a_hook_leaves_out_by_default_can_be_switched_on(tmp_path: 
 def test_a_switch_for_a_probe_that_does_not_exist_is_reported_and_the_rest_holds(tmp_path: Path, machine: Path) -> None:
     out, err = run(tmp_path, policy="probes_off = ['efaa', 'prologue.efa', 'prolog.shm']\n")
     assert "ok\n" == out
-    assert "probes_off names 'efaa', which is no probe" in err
+    assert "probes_off names 'efaa', which is not a probe" in err
     assert "probes_off names 'prologue.efa'" in err
     assert 2 == len(record(tmp_path)[0]["policy_problems"])  # type: ignore[arg-type]
     assert OFF == outcomes(tmp_path)["shm"]

@@ -16,7 +16,7 @@ import click
 from hpslurm.bundle import archive, case
 from hpslurm.bundle.archive import KEPT, LOGS, RECORDS, SLURM, Part
 from hpslurm.bundle.masking import Masker
-from hpslurm.cluster import gather, guard, node_records, view
+from hpslurm.cluster import gather, guard, node_records, plans, view
 from hpslurm.cluster.aws import checks
 from hpslurm.cluster.aws.events import EVENTS
 from hpslurm.cluster.aws.hyperpod import INSTANCES
@@ -29,12 +29,24 @@ from hpslurm.core.probe import Result, Unknown
 from hpslurm.core.records import Record
 from hpslurm.core.text import clean
 from hpslurm.core.values import asdict, dataclass, replace
-from hpslurm.job import cause, hang, hang_facts, hang_gather, hang_told, hang_view, logs, report, report_view
+from hpslurm.job import (
+    cause,
+    first_screen,
+    hang,
+    hang_facts,
+    hang_gather,
+    hang_told,
+    hang_view,
+    logs,
+    report,
+    report_view,
+)
 from hpslurm.job.hang_case import main_step
 from hpslurm.job.nccl_env import SHOWN
 from hpslurm.scan import joblog
 from hpslurm.scan.collect import Collector
 from hpslurm.setup import doctor, versions
+from hpslurm.show import plan
 from hpslurm.show.diagnosis import who
 from hpslurm.show.render import as_wide_as
 from hpslurm.sources import hyperpod, slurm
@@ -286,7 +298,8 @@ def _diagnosed(
     if half is None:
         return None, []
     results = guard.apply(half.results, half.members, rules)
-    made = records.lines(rules, os.environ, "diagnose", results)
+    planned = plans.plans(half.results, half.members, rules)
+    made = plan.with_plans(records.lines(rules, os.environ, "diagnose", results), planned)
     parts.add("findings.jsonl", "\n".join(map(records.encode, made)), "hpslurm diagnose --json")
     parts.report("findings.txt", "hpslurm diagnose", lambda: view.text(results, half.members))
     if half.members.members:
@@ -343,7 +356,8 @@ def _add_hang(job: SlurmJob | None, parts: _Parts) -> None:
 
 def _add_report(rules: Policy, job_report: report.JobReport, ended: cause.Cause | None, parts: _Parts) -> None:
     name = f"report-{job_report.id}"
-    made = report_view.json_lines(rules, job_report.id, report_view.results_of(job_report, ended), ended)
+    outcome, planned = report_view.results_of(job_report, ended), first_screen.plans(job_report, ended).all
+    made = report_view.json_lines(rules, job_report.id, outcome, ended, planned)
     parts.add(f"{name}.jsonl", "\n".join(map(records.encode, made)), f"hpslurm report {job_report.id} --json")
     parts.report(f"{name}.txt", f"hpslurm report {job_report.id}", lambda: report_view.text(job_report, ended))
 
