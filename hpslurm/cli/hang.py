@@ -78,7 +78,7 @@ def command(
     """Say which rank of a running job hangs, on which node, and why.
 
     Starts one step of at most 20 seconds over the job's nodes (srun --overlap), which looks at the job's processes
-    twice, and pauses, signals and changes none of them. Run it as the job's user, or as root.
+    for two seconds, and pauses, signals and changes none of them. Run it as the job's user, or as root.
 
     \b
     Examples:

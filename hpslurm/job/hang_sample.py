@@ -153,20 +153,20 @@ def _stacks(wanted: Iterable[Process], host: Host, notes: list[str]) -> Threads:
         for pid in pythons:
             host.start("py_spy", str(pid))
     except Unknown as why:
-        notes.append(_without_stacks(str(why), host))
+        notes.append(without_stacks(str(why), host))
         return {}
     found = {}
     for pid in pythons:
         output = host.answer("py_spy", str(pid))
         threads = _json(output.out) if output.status == 0 else None
         if threads is None:
-            notes.append(_without_stacks(output.late or error_of(output), host))
+            notes.append(without_stacks(output.late or error_of(output), host))
         else:
             found[pid] = threads
     return found
 
 
-def _without_stacks(why: str, host: Host) -> str:
+def without_stacks(why: str, host: Host) -> str:
     """One line: what is missing, and what would bring it."""
     if "not installed" in why:
         return "no Python stacks: py-spy is not installed on the nodes"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hpslurm.core import records
 from hpslurm.job import hang_facts, hang_gather, hang_ranks, hang_sample
 from hpslurm.job.hang_facts import Frame, Node, Rank
+from hpslurm.sources.host import Host
 from hpslurm.sources.processes import Process
 from tests.fake import hanging
 
@@ -127,3 +130,22 @@ def test_library_code_is_known_by_its_path_in_a_virtual_environment_and_in_a_con
 def test_values_of_variables_are_never_taken_from_a_stack() -> None:
     row = {"name": "f", "filename": "/a/b.py", "line": 3, "locals": [{"name": "token", "repr": "secret"}]}
     assert Frame("f", "a/b.py", 3, False) == hang_sample.frame_of(row)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("py-spy is not installed: none of /usr/bin/py-spy", "py-spy is not installed on the nodes"),
+        (
+            "Permission Denied: Try running again with elevated permissions",
+            "kernel.yama.ptrace_scope is 1: root gets them",
+        ),
+        ("Failed to find python version from target process", "of some processes: Failed to find python version"),
+    ],
+)
+def test_one_line_says_what_is_missing_and_what_would_bring_it(
+    host_with: Callable[..., Host], said: str, words: str
+) -> None:
+    note = hang_sample.without_stacks(said, host_with({hang_sample.PTRACE: "1\n"}))
+    assert words in note
+    assert "\n" not in note
