@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from hpslurm import hooks
 from hpslurm.core import toml
 from hpslurm.node import instance
 from tests.lab import machine as saved
+from tests.test_hosts import build
 
 JOB = {"SLURM_JOB_ID": "77", "SLURM_JOB_GID": str(os.getgid()), "SLURMD_NODENAME": "n1", "SLURM_JOB_PARTITION": "gpu"}
 HEAVY = [
@@ -305,3 +307,28 @@ def test_a_gate_that_can_never_close_is_reported(tmp_path: Path, machine: Path) 
     assert ["'efa-mising'", "'memlock-low'"] == [
         line.split()[4].rstrip(",") for line in err.splitlines() if "gate names" in line
     ]
+
+
+def activity(tmp_path: Path) -> tuple[Path, dict[str, Any]]:
+    """The record of the newest health check, and what it says of the job on the GPUs."""
+    path = tmp_path / "results/nodes/n1.health.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    (result,) = [line for line in lines if line["type"] == "result" and line["probe"] == "job_activity"]
+    return path, result["facts"]
+
+
+def test_the_health_check_says_since_when_a_job_only_waits(tmp_path: Path, write: Write) -> None:
+    build("p5-healthy", tmp_path / "machine")
+    write("machine/proc/9100/cgroup", "0::/system.slice/slurmstepd.scope/job_4711/step_0\n")
+    snapshot = json.loads((tmp_path / "machine/gpus.json").read_text())
+    (tmp_path / "machine/gpus.json").unlink()  # a link to the saved machine's own
+    snapshot["all"] |= {"activity": [100, 180_000, 700_000, 60_000, 1980], "processes": [9100]}
+    write("machine/gpus.json", json.dumps(snapshot))
+    run(tmp_path, name="health")
+    path, facts = activity(tmp_path)
+    assert (8, 8, "unknown") == tuple(facts["jobs"]["4711"][name] for name in ("gpus", "waiting", "doing"))
+    earlier = facts["time"] - 600
+    path.write_text(path.read_text().replace(f'"time":{facts["time"]}', f'"time":{earlier}'))
+    run(tmp_path, name="health")
+    job = activity(tmp_path)[1]["jobs"]["4711"]
+    assert ("waits", earlier) == (job["doing"], job["since"])

@@ -26,8 +26,9 @@ ENDS = frozenset(";|&()")
 _PROGRAMS = """
 aws bash cat chmod chown chronyc clush dcgmi df dmesg echo env eval export fi_info find getent git grep head hpslurm
 hpslurm-check install ip iptables-save journalctl ldd less ln ls lsmod lsof lspci make mkdir munge nc ncclras nft
-nv-fabricmanager nvidia-smi ping pip ps py-spy python python3 resolvectl rm sacct sacctmgr salloc sbatch scontrol sdiag
-sinfo slurmd squeue srun ssh systemctl systemd-analyze tail timedatectl touch ulimit all_reduce_perf
+nv-fabricmanager nvidia-smi ping pip ps py-spy python python3 resolvectl rm sacct sacctmgr salloc sbatch
+scancel scontrol sdiag sinfo slurmd squeue srun ssh systemctl systemd-analyze tail timedatectl touch ulimit
+all_reduce_perf
 """
 PROGRAMS = frozenset(_PROGRAMS.split())
 
@@ -46,6 +47,7 @@ SHOWN = {
     "--output /var/lib/node_exporter/textfile_collector/hpslurm.prom": "a line for cron",
     "[FAIL] P0 memlock-default  n3  this process may lock 64 KiB, expected 8 GiB": "output of hpslurm-check -v",
     "[FAIL] collective_timeout_unknown  (low confidence)": "output of scan",
+    "Job 12 of alice: 8 of 8 ranks seen on n[1-4]": "output of hang",
 }
 # What the code puts into a suggested command, and a value of its kind.
 PUT_IN = {
@@ -66,6 +68,10 @@ PUT_IN = {
     "_region(facts.cluster)": " --region us-west-2",
     "bad[0][0]": "/var/lib/hpslurm",
     "facts.first": "OTHER-NODE",
+    "first.pid": "PID",
+    "job": "JOBID",
+    "job.id": "JOBID",
+    "shlex.quote(first.node)": "n3",
     "facts.path": "OFI-PLUGIN",
     "shlex.quote(facts.output.source)": "run.txt",
     "shlex.quote(history.uuid)": "UUID",

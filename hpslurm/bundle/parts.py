@@ -29,7 +29,19 @@ from hpslurm.core.probe import Result, Unknown
 from hpslurm.core.records import Record
 from hpslurm.core.text import clean
 from hpslurm.core.values import asdict, dataclass, replace
-from hpslurm.job import cause, first_screen, logs, report, report_view
+from hpslurm.job import (
+    cause,
+    first_screen,
+    hang,
+    hang_facts,
+    hang_gather,
+    hang_told,
+    hang_view,
+    logs,
+    report,
+    report_view,
+)
+from hpslurm.job.hang_case import main_step
 from hpslurm.job.nccl_env import SHOWN
 from hpslurm.scan import joblog
 from hpslurm.scan.collect import Collector
@@ -86,6 +98,7 @@ class Request:
     slurm: bool = True
     root: str = "/"
     limit: int = 50 << 20
+    hang: bool = False  # look at the running job, by a step on its nodes
 
 
 @dataclass(frozen=True)
@@ -179,6 +192,8 @@ def collect(request: Request, say: Callable[[str], None]) -> Bundle:
     known = bool(job_report and (job_report.job or job_report.found))
     if job_report and known:
         _add_report(rules, job_report, ended, parts)
+        if request.hang:
+            _add_hang(job_report.job, parts)
     elif job_report:
         parts.miss(
             f"report-{job_report.id}",
@@ -322,6 +337,21 @@ def _add_aws(view: View | None, request: Request, parts: _Parts) -> None:
 
 
 # the job and its logs
+
+
+def _add_hang(job: SlurmJob | None, parts: _Parts) -> None:
+    """What a job that runs does now: the verdict for people, and the sample to judge it again."""
+    nodes = report.nodes_of(job)
+    if job is None or job.state != "RUNNING" or not nodes:
+        parts.miss("hang.txt", "the job does not run: hpslurm hang looks at one that does")
+        return
+    sample = parts.tried("hang", lambda: main_step(hang_gather.look(job, nodes)), None)
+    if sample is None:
+        return
+    verdict = hang.judge(sample, hang_told.of(sample, job))
+    source = f"hpslurm hang {job.id}"
+    parts.report("hang.txt", source, lambda: hang_view.text(sample, verdict, stacks=True, verbose=True))
+    parts.add("hang.jsonl", "\n".join(map(records.encode, hang_facts.lines_of(sample))), f"{source} --save")
 
 
 def _add_report(rules: Policy, job_report: report.JobReport, ended: cause.Cause | None, parts: _Parts) -> None:

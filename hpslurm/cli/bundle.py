@@ -75,6 +75,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]
     metavar="FILE",
     help="A log, or a folder of logs; may be repeated. The job's own output comes by itself.",
 )
+@click.option("--hang", is_flag=True, help="Also look at the running job, as hpslurm hang does: one step on its nodes.")
 @options.aws_cluster
 @click.option("--since", type=Moment(), help="When the failure began, in UTC, as in 2025-11-30T03:10Z or 90m ago.")
 @click.option(
@@ -102,6 +103,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]
 def command(
     job: str,
     logs: tuple[str, ...],
+    hang: bool,
     cluster: str,
     region: str,
     profile: str,
@@ -140,7 +142,7 @@ def command(
         _refuse(output, force)
     options = checks.Options(cluster, region, profile)
     request = Request(
-        job, options, since, until, logs, results, reports, policy_path, not no_aws, not no_slurm, root, limit
+        job, options, since, until, logs, results, reports, policy_path, not no_aws, not no_slurm, root, limit, hang
     )
     progress = Progress()
     try:

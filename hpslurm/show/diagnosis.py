@@ -22,30 +22,30 @@ def text(diagnosis: Diagnosis, events: Iterable[Event] = ()) -> list[str]:
     out = render.fitted(f"{render.label(tag)} {head}  ({diagnosis.confidence} confidence)")
     decisive = diagnosis.decisive
     if decisive is not None:
-        out += _wrapped("saw: ", clean(decisive.text), width)
+        out += wrapped("saw: ", clean(decisive.text), width)
         times = f", {decisive.count} times up to line {decisive.last_line}" if decisive.count > 1 else ""
-        out += _wrapped("at:  ", f"{origin(decisive)}{times}", width)
-    out += _wrapped("why: ", clean(diagnosis.why), width)
+        out += wrapped("at:  ", f"{origin(decisive)}{times}", width)
+    out += wrapped("why: ", clean(diagnosis.why), width)
     if diagnosis.cause == UNDETERMINED:
         for event in diagnosis.victims:
-            out += _wrapped("and: ", f"{clean(event.text)}  [{_where(event)}]", width)
+            out += wrapped("and: ", f"{clean(event.text)}  [{_where(event)}]", width)
     if diagnosis.cause == HEALTHY:
         for event in diagnosis.victims:
-            out += _wrapped(
+            out += wrapped(
                 "normal: ", f"{clean(event.text, 160)}  [{_where(event)}]: {clean(event.fact('why'))}", width
             )
     for line in _victims(event for event in diagnosis.victims if event.cause and event.cause != UNDETERMINED):
-        out += _wrapped("also: ", line, width)
+        out += wrapped("also: ", line, width)
     for item in diagnosis.missing[:6]:
-        out += _wrapped("missing: ", clean(item), width)
+        out += wrapped("missing: ", clean(item), width)
     if diagnosis.section:
         out += render.pointer(diagnosis.section, diagnosis.cause, width)
     for suggestion in render.in_order_of_harm(diagnosis.suggestions):
         if suggestion.command:
-            out += _wrapped("", f"Suggested command (run this yourself): {suggestion.why}", width)
+            out += wrapped("", f"Suggested command (run this yourself): {suggestion.why}", width)
             out.append(f"{render.INDENT}  {render.filled(suggestion.command, '')}")
         else:
-            out += _wrapped("", f"Suggestion: {suggestion.why}", width)
+            out += wrapped("", f"Suggestion: {suggestion.why}", width)
     return out
 
 
@@ -169,7 +169,7 @@ def _victims(victims: Iterable[Event]) -> list[str]:
     return out
 
 
-def _wrapped(lead: str, line: str, width: int) -> list[str]:
+def wrapped(lead: str, line: str, width: int) -> list[str]:
     inside = render.INDENT + lead
     return textwrap.wrap(
         line,

@@ -88,6 +88,14 @@ _SACCT = ("-X", "-n", "-P", f"--delimiter={SACCT_MARK}", f"--format={SACCT_FIELD
 _FAILED = ("-S", "now-1day", "-E", "now", "-s", "BF,CA,DL,F,NF,OOM,PR,TO")
 SQUEUE_FORMAT = "%A|%T|%u|%U|%P|%D|%S|%e|%N|%r"  # no job name: nobody needs it here, and anybody writes it
 
+# Installed beside us (the extra "hang"), else where a person would find it; no hook starts it.
+_SPY_FOLDERS = (
+    os.path.dirname(sys.executable),
+    "/usr/local/bin",
+    "/usr/bin",
+    *(folder for folder in os.environ.get("PATH", "").split(":") if folder.startswith("/")),
+)
+
 COMMANDS = {
     # 10,000 nodes are 24 MB of JSON or 5 MB of text. One line per node (-o) would turn a line break in a
     # reason into blanks that a comment can imitate; the long form indents it.
@@ -125,6 +133,11 @@ COMMANDS = {
         ),
         settings=(("AWS_SSM_START_SESSION_RESPONSE", ()),),
         terminal=True,
+    ),
+    # --nonblocking: the process is not paused. Never --locals: values of variables are nobody's business.
+    "py_spy": Command(
+        tuple(dict.fromkeys(f"{folder}/py-spy" for folder in _SPY_FOLDERS)),
+        ("dump", "--json", "--nonblocking", "--full-filenames", "--pid"),
     ),
     # Our own interpreter, because a call into the GPU driver may never return. LD_LIBRARY_PATH: a
     # container may have NVML's library in a place that only this variable names.

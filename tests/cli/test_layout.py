@@ -16,10 +16,11 @@ from click.testing import CliRunner
 from hpslurm import cli
 from hpslurm.core import records
 from hpslurm.core.policy import Policy
+from hpslurm.job import hang_facts
 from hpslurm.show import screen
 from tests.aws_server import serve
 from tests.core.test_replay import efa
-from tests.fake import nccl_tests
+from tests.fake import hanging, nccl_tests
 from tests.test_hosts import build
 
 ROOT = Path(__file__).parents[2]
@@ -33,6 +34,7 @@ PRINTS = {
     "diagnose": ("diagnose", "--no-slurm", "--region", "us-west-2", "--reports", "@/results", "--policy", "@/none"),
     "doctor": ("doctor", "--policy", "@/strange.toml"),
     "explain": ("explain", "79", "--no-pager"),
+    "hang": ("hang", "--from", "@/hang.jsonl", "--stacks", "-v"),
     "iam-policy": ("iam-policy", "--why", "--ssm"),
     "nccl-tests judge": ("nccl-tests", "judge", "@/run.txt", "--instance-type", "p5.48xlarge", "--nodes", "2"),
     "report": ("report", "77", "--results", "@/results", "--policy", "@/none"),
@@ -50,6 +52,8 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     build("p5-efa-missing", folder / "sick")
     (folder / "strange.toml").write_text('nonsense = 1\nother = 2\ngate = ["efa-mising"]\n')
     (folder / "what.toml").write_text('gate = ["efa-missing"]\n')
+    made = hanging.made(128, "save", 2, 8, True, 0).sample
+    (folder / "hang.jsonl").write_text("".join(records.encode(line) + "\n" for line in hang_facts.lines_of(made)))
     (folder / "run.txt").write_text(nccl_tests.table(SLOW))
     (folder / "logs").mkdir()
     for path in (ROOT / "tests/scan/corpus").glob("c00*.log"):

@@ -28,6 +28,7 @@ BOLD, DIM, PLAIN = ("\033[1m", "\033[2m", "\033[0m") if sys.stdout.isatty() else
 
 # Jobs as a user would write them, one task on each node. What fails in them needs no GPU.
 TRAIN = "srun tests/lab/training.sh"
+HANGS = "srun python tests/fake/training/train.py data 1"  # rank 1 waits for its data, the others for it
 PCI = "0000:b9:00"
 
 
@@ -107,6 +108,13 @@ def show(demo: Demo) -> None:
     job = submit(demo, TRAIN, f"-N1 {exclude_of(again)}")
     finished(lab, job)
     demo.type(f"hpslurm report {job} {FROM}")
+
+    demo.say("A job that hangs. It is asked whom it waits for, while it hangs, and then cancelled.")
+    job = submit(demo, HANGS)
+    wait_for_output(lab, job)
+    demo.type(f"hpslurm hang {job}", expect=(3,))
+    demo.type(f"scancel {job}")
+    finished(lab, job)
 
     demo.say("The whole cluster, as an administrator sees it from the controller.")
     demo.type(f"hpslurm diagnose {FROM}", expect=(0,))

@@ -69,6 +69,13 @@ def test_the_readme_shows_what_the_demo_prints(shown):
         assert told(block) == told(printed)
 
 
+def test_the_rank_that_the_hanging_job_waits_for_is_named_before_it_is_cancelled(shown):
+    text = part(shown, "hpslurm hang")
+    assert "[FAIL] slow_rank_work  rank 1, local rank 0, on n2" in text
+    assert "(exit status 3)" in text
+    assert shown.index("$ hpslurm hang") < shown.index("$ scancel")
+
+
 def test_diagnose_finds_the_nodes_and_the_mistyped_reason(shown):
     text = part(shown, "hpslurm diagnose")
     found = re.findall(r"^(n\d) +(P\d) +([\w-]+):", text, re.M)
