@@ -2,7 +2,8 @@
 
 The driver sends each command (open a queue, register memory) through one admin queue. When the device lets one go
 unanswered for 30 s the driver closes that queue for good: the device stays in sysfs, and every later job on it fails
-to start or hangs. Only a reset of the device brings it back. ENA's driver prints the same words, so the device is read too.
+to start or hangs. Only a reset of the device brings it back. ENA's driver prints the same words, so the name in front
+is read, too.
 """
 
 from __future__ import annotations
