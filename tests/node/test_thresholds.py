@@ -173,7 +173,7 @@ def test_dma_buf_counts_where_the_plugin_uses_it(plugin: str, device: str, found
     assert [] == ids(gpudirect, replace(facts, libfabric="2.5.0amzn1.0"))
 
 
-@pytest.mark.parametrize(("plugin", "says"), [("", "no plugin was found"), ("1.17.2", "libfabric, whose version")])
+@pytest.mark.parametrize(("plugin", "says"), [("", "no plugin was found"), ("1.17.2", "libfabric of unknown version")])
 def test_dma_buf_alone_with_a_plugin_that_nobody_knows_is_unknown(plugin: str, says: str) -> None:
     with pytest.raises(Unknown, match=says):
         ids(gpudirect, gpudirect.Facts("p5.48xlarge", (), (), True, (6, 8), ("0xefa2",), plugin))
