@@ -68,7 +68,7 @@ class Facts:
     def not_known(self) -> str:
         """Why it cannot be said whether dma-buf is used; empty where it can."""
         if not self.plugin and any(device in EARLY for device in self.generations):
-            return "dma-buf is the only way here, and no plugin was found: only 1.19.2 and later use it on these devices"
+            return "dma-buf is the only way here, and no plugin was found: only 1.19.2 and later use it on these"
         if self.refused_by_plugin and not self.libfabric:
             return f"dma-buf is the only way here; plugin {self.plugin} leaves it to a libfabric of unknown version"
         return ""
