@@ -68,7 +68,7 @@ def text(case: Case, missing: Sequence[tuple[str, str]]) -> str:
         _row("Error lines", f"{len(case.errors)}, in errors.txt; the first:" if case.errors else "",
              "hpslurm bundle --log FILE, with the output of the job and of all ranks"),
         *[f"  {line if len(line) <= LONGEST else line[:LONGEST] + ' […]'}" for line in case.errors[:MOST_ERRORS]],
-        _row("NCCL settings", f"{case.settings} of NCCL_*, OFI_NCCL_*, FI_*, TORCH_*, in environment.txt" if case.settings else "",
+        _row("NCCL settings", f"{case.settings} of NCCL and its plugin, in environment.txt" if case.settings else "",
              "srun hpslurm-check --json in the job's allocation; or a log with NCCL_DEBUG=INFO"),
         _row("Diagnostic output", case.findings, "sudo hpslurm diagnose, on the controller"),
         _row("Versions", case.versions, "hpslurm --version, on a node"),
