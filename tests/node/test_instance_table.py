@@ -9,7 +9,7 @@ import botocore.session
 from hpslurm.core import toml
 from hpslurm.node import instance
 
-_NVIDIA = re.compile(r"(?:g[4-9]|p\d)[a-z]*(?:-[a-z0-9]+)?\.\w+")
+_NVIDIA = re.compile(r"(?:gr?[4-9]|p\d)[a-z]*(?:-[a-z0-9]+)?\.\w+")
 TYPES = botocore.session.get_session().get_service_model("sagemaker").shape_for("ClusterInstanceType").enum
 WITH_GPU = {name for name in (one.removeprefix("ml.") for one in TYPES) if _NVIDIA.fullmatch(name)}
 
