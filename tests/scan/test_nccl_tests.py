@@ -28,7 +28,7 @@ def only(text):
 def test_columns_of_2_11_without_root_and_with_a_float_error_are_read_by_name():
     table = only(OLD)
     assert [(8, 0.0), (16, 0.02)] == [(row.size, row.inside.busbw) for row in table.rows]
-    assert (None, 2, True, 0) == (table.rows[0].out.wrong, len(table.devices), table.complete, table.bounds)
+    assert (0, 2, True, 0) == (table.rows[0].out.wrong, len(table.devices), table.complete, table.bounds)
     assert ("host3",) == table.hosts
 
 
