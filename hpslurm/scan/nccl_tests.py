@@ -344,6 +344,8 @@ _COLUMNS = {
     13: ("size", "count", "type", "redop", "root", *("time", "algbw", "busbw", "#wrong") * 2),
     12: ("size", "count", "type", "redop", *("time", "algbw", "busbw", "error") * 2),
     11: ("size", "count", "type", *("time", "algbw", "busbw", "error") * 2),
+    9: ("size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong"),
+    8: ("size", "count", "type", "redop", "time", "algbw", "busbw", "error"),
 }
 MOST_ERROR = 0.01  # in the error column of versions before 2.12
 
@@ -628,7 +630,7 @@ def row_of(words: list[str], header: tuple[str, ...], line: int = 0) -> Row | No
                 number_of(values[start]),
                 number_of(part.get("algbw", "nan")),
                 number_of(part.get("busbw", "nan")),
-                wrong_of(part["#wrong"]) if "#wrong" in part else error_of(part.get("error", "N/A")),
+                wrong_of(part.get("#wrong") or part.get("error") or "N/A"),
             )
         )
     size, count = whole(words[0]), whole(words[1])
@@ -655,15 +657,14 @@ def number_of(word: object) -> float:
 
 
 def wrong_of(word: object) -> int | None:
-    """The count of wrong elements; None where nothing was checked, and for the float of old versions."""
-    value = number_of(word)
-    return int(value) if value.is_integer() else None
+    """The count of wrong elements; None where nothing was checked.
 
-
-def error_of(word: object) -> int | None:
-    """1 where the error of old versions is larger than that of any type may be; None where nothing was checked."""
+    Old versions print the largest error instead, as in 4e-07: 1 where it is larger than that of any type may be.
+    """
     value = number_of(word)
-    return None if math.isnan(value) else int(value > MOST_ERROR)
+    if not math.isfinite(value):
+        return None
+    return int(value) if re.fullmatch(r"-?\d{1,18}", str(word)) else int(value > MOST_ERROR)
 
 
 def library_version(code: int) -> str:
