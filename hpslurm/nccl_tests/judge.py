@@ -19,10 +19,12 @@ from hpslurm.nccl_tests import network, sizes
 from hpslurm.nccl_tests.ranks import Ranks, nodes_of, one_rank, other_ranks, ranks_of
 from hpslurm.nccl_tests.rules import (
     CPU_TIME,
+    INCOMPLETE,
     NO_FLOOR,
     NO_HEAD,
     NO_MPI,
     NOT_JUDGED,
+    NOTHING,
     NUMBERS,
     REDUCED,
     UNCHECKED,
@@ -49,6 +51,8 @@ def verdict(facts: Facts, policy: Policy) -> Verdict:
         for other in tables[:-1] if not any(finding.rule is NO_MPI for finding in findings) else ():
             findings += _of_earlier(facts, other, policy)
     findings += network.findings(facts, judged, nodes)
+    if any(finding.rule is NO_MPI for finding in findings):  # mixed line by line: the rest follows from it
+        findings = [finding for finding in findings if finding.rule not in (INCOMPLETE, NUMBERS, NO_HEAD, NOTHING)]
     muted = tuple(policy.mute(finding) for finding in findings)
     return Verdict(judged, muted, nodes, number, facts.instance)
 
@@ -87,6 +91,8 @@ def _head(facts: Facts, table: Table, ranks: Ranks, nodes: int | None) -> Iterat
     gone = []
     if table.parameters is None:
         gone.append("no line '# nThread ...', so whether all sizes that were asked for ran cannot be said")
+    if table.shortened:
+        gone.append(f"dots instead of rows: {count(table.missing, 'size')} left out")
     if table.headless:
         gone.append(f"no header, so the {len(table.header)} columns were taken by their number")
     if not ranks.meant and not ranks.listed and ranks.number and nodes and not facts.nodes:

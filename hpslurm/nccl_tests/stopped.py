@@ -212,7 +212,7 @@ def _rows_missing(facts: Facts, table: Table) -> Finding | None:
             f"{count(table.torn, 'line')} of it can be read in part only: other lines in the same stream cut a row",
             evidence=[Evidence(output.source, "use NCCL_DEBUG_FILE, which keeps NCCL's lines out of the table")],
         )
-    if not table.missing:
+    if not table.missing or table.shortened:
         return None
     there = f"{size_name(table.rows[0].size)} to {size_name(table.rows[-1].size)}" if table.rows else "none"
     return INCOMPLETE.found(

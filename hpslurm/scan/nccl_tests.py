@@ -134,6 +134,7 @@ class Table:
     cut: bool = False  # the device list was cut at 2048 characters, or by whoever wrote "..." there
     header: tuple[str, ...] = ()
     torn: int = 0  # lines that hold a piece of a row only
+    shortened: bool = False  # whoever copied it left rows out, and put dots there
     headless: bool = False  # its rows stand there without the header, whose columns were guessed by their number
     rows: list[Row] = field(default_factory=list)
     bounds: int | None = None
@@ -333,11 +334,12 @@ _BEGUN = re.compile(r"\s*\d{1,18}(?:\s+(?:\d{1,18}(?:\s+(?:[a-z][a-z0-9_]*(?:\s.
 _ROW = re.compile(r"\s*(\d{1,18})\s+(\d{1,18})\s+([a-z][a-z0-9_]*)\b")
 # One of our lines behind a label that no launcher of ours prints: of kubectl, pdsh, a time stamp.
 _OURS = re.compile(
-    r"(?<=\s)\s*(?:#\s{0,3}(?:nccl-tests version|Collective test|nThread \d|nGpus|Using devices|Rank\s{1,4}\d|"
+    r"(?<=\s)\s*(?:#\s{0,12}(?:nccl-tests version|Collective test|nThread \d|nGpus|Using devices|Rank\s{1,4}\d|"
     r"size\s{1,40}count|Out of bounds|Avg bus)|"
     rf"\d{{1,18}}\s{{1,40}}\d{{1,18}}\s{{1,40}}(?:{'|'.join(sorted(TYPES))})\s{{1,40}}[a-z0-9.-])"
 )
 _ELIDED = re.compile(r"\.\.\.|…|\bsnip|truncated|omitted|more (?:ranks|lines|devices)")
+_DOTS = re.compile(r"[\s#>\[(<-]{0,20}(?:\.{1,12}|(?:\. ){2,6}\.?|[…⋮:]|snip\w{0,4}|omitted|truncated)[\s\])>-]{0,20}")
 MOST_PREFIX = 200  # characters
 # Columns of a row whose header is not there, by the number of its words.
 _COLUMNS = {
@@ -547,7 +549,9 @@ class _Stream:
             table.reduced = int(match.group(1))
         elif (match := _ERROR.match(text)) is not None:
             table.errors.append(clean(match.group(1)))
-        elif table.devices and not table.header and _ELIDED.search(text, 0, MOST_PREFIX):
+        elif table.rows and _DOTS.fullmatch(text):
+            table.shortened = True
+        elif table.devices and not table.header and (_ELIDED.search(text, 0, MOST_PREFIX) or _DOTS.fullmatch(text)):
             table.cut = True
         else:
             return False
