@@ -7,6 +7,7 @@
 # make bench     figures that take long or need a quiet machine
 # make dist      sdist and wheel, tried from the sdist (docs/release.md)
 # make pyz       hpslurm-check.pyz: the check in one file, for containers
+# make facts     compares the tables with their sources (SOURCES="nccl=FOLDER@TAG ...", docs/maintaining.md)
 # make man       man pages, in build/man
 # make venv      only the set-up: .venv, and Slurm from apt where we are root
 #
@@ -19,7 +20,7 @@ BIN = .venv/bin
 WORKERS ?= 2
 export TMPDIR := /tmp/hpslurm-$(shell id -u)
 
-.PHONY: demo test quick lint mutants coverage dist bench pyz man venv clean
+.PHONY: demo test quick lint mutants coverage dist bench pyz facts man venv clean
 
 demo:
 	@$(PYTHON) tests/lab/prepare.py --daemons
@@ -62,6 +63,9 @@ bench: venv
 
 pyz: venv
 	@$(BIN)/python -m hpslurm.pyz hpslurm-check.pyz
+
+facts: venv
+	@$(BIN)/python docs/facts.py $(SOURCES)
 
 man: venv
 	@$(BIN)/python docs/man.py build/man && echo "man -l build/man/hpslurm.1"

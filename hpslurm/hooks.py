@@ -42,7 +42,7 @@ _GPU = (
     "node.gpu_processes",
     "node.gpu_counters",
 )
-_KERNEL = ("node.xid", "node.gpu_kernel", "node.oom", "node.kernel_faults")
+_KERNEL = ("node.xid", "node.gpu_kernel", "node.efa_kernel", "node.oom", "node.kernel_faults")
 _HOST = (
     "node.disk",
     "node.clock",

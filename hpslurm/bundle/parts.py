@@ -63,7 +63,7 @@ LONGEST_LINE = 8192  # characters of an error line
 PEOPLE = range(1000, 60000)  # uids
 # How NCCL says in a log which settings it took, and printenv in a job's output.
 _SETTING = re.compile(
-    r"\b(?P<name>(?:NCCL|FI|TORCH)_[A-Z0-9_]+)(?: set (?:by environment |by user )?to |=)(?P<value>[^\s;,]+)"
+    r"\b(?P<name>(?:NCCL|OFI_NCCL|FI|TORCH)_[A-Z0-9_]+)(?: set (?:by environment |by user )?to |=)(?P<value>[^\s;,]+)"
 )
 SLURM_TEXTS = (
     ("slurm/config.txt", "scontrol_config", "scontrol show config"),
@@ -478,7 +478,7 @@ def _add_records(
 
 
 def environment(kept: Iterable[Record], read: Iterable[logs.Log]) -> list[str]:
-    """``NCCL_*``, ``FI_*`` and ``TORCH_*``, by where they were seen."""
+    """``NCCL_*``, ``OFI_NCCL_*``, ``FI_*`` and ``TORCH_*``, by where they were seen."""
     where: dict[tuple[str, str], list[str]] = {}
     nodes: dict[tuple[str, str], list[str]] = {}
     for record in kept:
