@@ -102,7 +102,7 @@ def command(
         made = first_screen.plans(known, ended).all
         lines = [records.encode(line) for line in report_view.json_lines(rules, job_id, outcome, ended, made)]
     elif verbose:
-        lines = report_view.text(known, ended)
+        lines = [*report_view.text(known, ended), *below]
     else:
         lines = first_screen.lines(known, ended, below=below)
     click.echo("\n".join(lines))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Sequence
 
@@ -144,7 +145,7 @@ def answer(report: JobReport, ended: cause.Cause | None, now: float | None = Non
         ("Victims", show.consequences(told) if told else ""),
         ("Again", again),
         ("Avoid", "" if again and exclude else screen.keep_out(nodes)),
-        ("Next", screen.next_command(made.main) or screen.next_command(made.also)),
+        ("Next", screen.next_command(grave) or _one_node(report, grave)),
         ("Missing", "; ".join(told.missing[:2]) if told and told.confidence != "high" else ""),
     )
     return Screen(
@@ -158,6 +159,12 @@ def answer(report: JobReport, ended: cause.Cause | None, now: float | None = Non
         warnings=tuple(_warnings(report, ended, time.time() if now is None else now)),
         more=_more(report, told, grave),
     )
+
+
+def _one_node(report: JobReport, grave: Sequence[Plan]) -> str:
+    """Where no command with all its nodes fits a line: the plan of the first of them."""
+    first = next((one for one in grave if one.nodes and one.first), None)
+    return f"hpslurm report {report.id} --node {shlex.quote(first.nodes[0])}" if first else ""
 
 
 def _also_head(report: JobReport, made: Plans) -> str:

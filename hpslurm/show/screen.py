@@ -57,10 +57,12 @@ def lines(screen: Screen) -> list[str]:
     more = _more(screen.more, width)
     room = LINES - len(top) - len(screen.between) - len(screen.below) - len(notes) - len(last) - len(more)
     middle = _tables(screen, room, width)
-    whole = [*top, *map(str, screen.between), *middle, *notes, *screen.below, *last]
+    whole = [*top, *screen.between, *middle, *notes, *screen.below, *last]
     steps = plan_lines(screen.plans[0], width) if len(screen.plans) == 1 and not screen.also else []
-    if steps and len(whole) + len(more) + sum(-(-len(line) // COLUMNS) for line in steps) <= LINES:
+    if steps and len(whole) + len(more) + sum(-(-len(line) // COLUMNS) or 1 for line in steps) <= LINES:
         whole += steps
+    if len(whole) + len(more) > LINES:
+        whole = [*whole[: LINES - len(more) - 1], "… and more: -v has it"]
     return [*whole, *more]
 
 

@@ -343,3 +343,14 @@ def test_the_report_is_a_page_too(tmp_path: Path) -> None:
     assert '<pre class="command">sbatch --exclude=n2 JOBSCRIPT</pre>' in text
     assert "\x1b" not in text
     assert re.findall(r"■</span> (n\d)</td>", text) == ["n2", "n3", "n1"]
+
+
+def test_a_job_on_a_thousand_sick_nodes_fits_the_screen(tmp_path: Path) -> None:
+    names = [f"ip-10-{number % 7}-{number % 11}-{number}" for number in range(1000)]
+    about = job(nodes=",".join(names))
+    found = [record(name, "epilog", lost(f"1 of 8 GPUs lost: GPU {number % 8}")) for number, name in enumerate(names)]
+    screen = told(known(about, *found), ended(about, VICTIMS, tmp_path, *found))
+    assert fits(screen)
+    assert " on 1,000 nodes: gpu_fell_off_bus on ip-10-" in " ".join(" ".join(screen[:2]).split())
+    assert "Avoid     1,000 nodes, those with P0 below" in screen
+    assert [line for line in screen if line.startswith("Next      hpslurm report 4711 --node ip-10-")]
