@@ -79,7 +79,7 @@ def kills_of(records: Iterable[kmsg.Record]) -> Iterator[Kill]:
     """
     jobs: dict[int, int | None] = {}
     for record in records:
-        if match := _CGROUP.search(record.text):
+        if match := _CGROUP.match(record.text):
             job = _JOB.search(match[2] or "")
             jobs[int(match[3])] = int(job[1]) if job else None
         elif match := _KILLED.match(record.text):
