@@ -6,10 +6,10 @@ lines are its only trace. They are of this boot; what still holds, the other pro
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator
 
+from hpslurm.core import linear
 from hpslurm.core.finding import P0, Evidence, Finding, Rule
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Skip
@@ -66,7 +66,7 @@ def collect(host: Host) -> Facts:
     records = kmsg.read(host).matching(*MARKS)[:MOST_LINES]
     if not records:
         return Facts()
-    rows = [(row, re.compile(row["pattern"])) for row in xid_table.kernel_rows()]
+    rows = [(row, linear.compile(row["pattern"])) for row in xid_table.kernel_rows()]
     found: dict[tuple[str, str], list[kmsg.Record]] = {}
     for record in records:
         for row, pattern in rows:

@@ -22,7 +22,9 @@ KILLED = Rule("oom-kill", P1, "The kernel killed a process for memory", "debuggi
 RECENT = 86400.0  # seconds
 SLACK = 5.0  # seconds; the kernel's clock drifts
 _KILLED = re.compile(r"(Memory cgroup out of memory|Out of memory)[^:]*: Killed process (\d{1,10}) \(([^)]{0,64})\)")
-_CGROUP = re.compile(r"oom-kill:constraint=(\w+).*?(?:task_memcg=([^,\s]*))?,task=[^,]*,pid=(\d{1,10})")
+_CGROUP = re.compile(
+    r"oom-kill:constraint=(\w{1,40}),(?:.{0,2000}?task_memcg=([^,\s]{0,2000}))?.{0,2000}?,task=[^,]{0,64},pid=(\d{1,10})"
+)
 _JOB = re.compile(r"/job_(\d{1,12})")
 
 

@@ -190,7 +190,7 @@ def _fabric_state(hit: Hit, match: re.Match[str], context: Context) -> bool:
 
 @check("notcudainit")
 def _not_cuda_init(hit: Hit, match: re.Match[str], context: Context) -> bool:
-    if re.search(r"NCCL INFO .*(?:NVLS|[Mm]ulticast) (?:multicast )?support is", hit.line):
+    if re.search(r"NCCL INFO .{0,200}(?:NVLS|[Mm]ulticast) (?:multicast )?support is", hit.line):
         return False
     return not re.search(r"'(?:out of memory|initialization error|no CUDA-capable)", hit.line)
 
@@ -324,7 +324,7 @@ def _nccl_connect(hit: Hit, match: re.Match[str], context: Context) -> bool:
 def _multi_node(hit: Hit, match: re.Match[str], context: Context) -> bool:
     hosts = set()
     for line in context.before(100):
-        if device := re.search(r"#?\s*Rank\s+\d+ .*? on\s+(\S+) device", line):
+        if device := re.search(r"Rank\s{1,8}\d{1,9} .{0,80}? on\s{1,8}(\S{1,253}) device", line):
             hosts.add(device[1])
     return len(hosts) >= 2
 
@@ -375,7 +375,7 @@ _BUSY = re.compile(
     r"[Dd]ownload\w*|[Mm]ap\b|[Mm]apping|[Ff]iltering|[Ii]ndexing|[Bb]uilding|[Cc]ompil\w+|[Ss]huffl\w+|[Pp]acking|[Cc]onverting|[Uu]pload\w*|"
     r"[Mm]erging|[Ee]xporting|[Pp]rocessing|[Ss]orting|[Dd]ecoding|[Cc]onsolidat\w+|[Gg]athering|[Ss]erializ\w+)"
 )
-_BAR = re.compile(r"\d{1,3}%\|.*\[\d+:\d\d")
+_BAR = re.compile(r"\d{1,3}%\|.{0,200}\[\d{1,6}:\d\d")
 
 
 _BUSY_DONE = re.compile(
@@ -422,7 +422,7 @@ def _watchdog(hit: Hit, match: re.Match[str], context: Context) -> bool:
         for name in ("seq", "op", "inn", "out", "limit", "ran"):
             if work[name]:
                 hit.facts[name] = work[name]
-    if group := re.search(r"\[PG (?:ID )?(\d+)(?: PG GUID [^\]]*?\(([^)]*)\))?", text):
+    if group := re.search(r"\[PG (?:ID )?(\d+)(?: PG GUID [^\]]{0,80}?\(([^)]{0,200})\))?", text):
         hit.facts["pg"] = group[2] or group[1]
     before = hit.line[: match.start()] + "\n" + "\n".join(context.before(40, 16384))
     if re.search(
@@ -441,7 +441,7 @@ def _collective_timeout(hit: Hit, match: re.Match[str], context: Context) -> boo
     if waits := re.search(r"barrier to initialize process group for rank: (\d+)", hit.line):
         hit.rank = whole(waits[1])
     if re.search(
-        r"TORCH_NCCL\w*=|NCCL_\w*TIMEOUT\w*[ =:]|timeout[ =:]+\d+(?:\.\d+)?(?:s|ms)?[,)]?$|ddp_timeout|set by environment|nccl_timeout|--\w*timeout|connect",  # noqa: E501
+        r"TORCH_NCCL\w*=|NCCL_\w{0,40}TIMEOUT\w{0,40}[ =:]|timeout[ =:]{1,8}\d{1,12}(?:\.\d{1,9})?(?:s|ms)?[,)]?$|ddp_timeout|set by environment|nccl_timeout|--\w{0,40}timeout|connect",  # noqa: E501
         hit.line,
     ):
         return False

@@ -364,7 +364,7 @@ def _with_triggers(known: Table) -> tuple[tuple[bytes, ...], frozenset[int]]:
 _LOCAL = re.compile(r"(?:\) local_rank: |--local_rank=)(\d+)\b")  # of torchrun and DeepSpeed
 # Of Ray: an address; of Slurm and others: a node.
 _ADDRESS = re.compile(
-    r"\b(?:(?:ip|IP)(?:=|: ?)|(?:failed|died|lost|error) on (?:node|host) )([A-Za-z]*[\w-]*\d[\w.-]*)\b"
+    r"\b(?:(?:ip|IP)(?:=|: ?)|(?:failed|died|lost|error) on (?:node|host) )([\w-]{0,62}\d[\w.-]{0,190})\b"
 )
 
 

@@ -132,7 +132,7 @@ def job_of_env(env: Mapping[str, str]) -> Job:
 
 def first_node(nodes: str) -> str:
     """The first name of a folded list; only one node of a job reads its output."""
-    match = re.match(r"([^,\[]*)(?:\[(\d+)[^\]]*\]([^,\[]*))?", nodes)
+    match = re.match(r"([^,\[]*)(?:\[(\d{1,18})[^\]]*\]([^,\[]*))?", nodes)
     return f"{match[1]}{match[2] or ''}{match[3] or ''}" if match else ""
 
 

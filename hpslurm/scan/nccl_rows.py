@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from hpslurm.core import toml
+from hpslurm.core import linear, toml
 from hpslurm.core.finding import NOISE, Event
 from hpslurm.core.text import whole
 from hpslurm.core.values import dataclass, field
@@ -29,16 +29,18 @@ MOST_ERROR = 0.01  # in the error column of old versions
 MOST_WIDTH = 16  # bytes of an element, and more: size and count belong together
 
 _TYPES = "int8|uint8|int32|uint32|int64|uint64|half|float|double|bfloat16|f8e4m3|f8e5m2|char|int"
-ROW = re.compile(
+ROW = linear.compile(
     rf"^(?:\s*\[\d+,\d+\]<std(?:out|err)>:\s?|\s*\d+: )?\s*(?:\d+ +)?(\d+)\s+(\d+)\s+({_TYPES})\s+(\S.*)$", re.MULTILINE
 )
-_DEVICE = re.compile(r"Rank\s+(\d+)(?:\s+Group\s+\d+)?\s+Pid\s+\d+ on\s+(\S+) device\s+\d+ \[[0-9a-fx:.]+\] (.+?)\s*$")
-_STARTED = re.compile(
+_DEVICE = linear.compile(
+    r"Rank\s+(\d+)(?:\s+Group\s+\d+)?\s+Pid\s+\d+ on\s+(\S+) device\s+\d+ \[[0-9a-fx:.]+\] (.+?)\s*$"
+)
+_STARTED = linear.compile(
     r"Collective test starting: (\w+)"
     r"|\b(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|alltoall|sendrecv|broadcast)_perf\b"
 )
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?|N/A")
-_MACHINE = re.compile(r"Running on (p\d\w*(?:-\w+)?\.\d+xlarge)")
+_NUMBER = linear.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?|N/A")
+_MACHINE = linear.compile(r"Running on (p\d\w*(?:-\w+)?\.\d+xlarge)")
 
 
 @dataclass(frozen=True)

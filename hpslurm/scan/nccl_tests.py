@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from hpslurm.core import linear
 from hpslurm.core.text import clean, whole
 from hpslurm.core.values import dataclass, field
 from hpslurm.scan import nccl_rails
@@ -256,52 +257,54 @@ class Output:
         return self.tables[-1].phase() if self.tables else BEFORE_START
 
 
-_PREFIX = re.compile(r"(?:\s*\[(\d+),(\d+)\]<std(?:out|err)>:\s?|\s*(\d+):\s)")
+_PREFIX = linear.compile(r"(?:\s*\[(\d+),(\d+)\]<std(?:out|err)>:\s?|\s*(\d+):\s)")
 # Whole numbers have bounds: no size needs more than 18 digits, and int() refuses some thousands of them.
-_INSIDE = re.compile(r"\[\d+,(\d+)\]<std(?:out|err)>:")
-_VERSION = re.compile(r"#\s*nccl-tests version (\S+)(?: \([0-9a-f]+\))? nccl-headers=(\d{1,9}) nccl-library=(\d{1,9})")
-_START = re.compile(r"#\s*Collective test starting: (\S+)")
-_DONE = re.compile(r"#\s*Collective test concluded: ?(\S*)")
-_ASKED = re.compile(
+_INSIDE = linear.compile(r"\[\d+,(\d+)\]<std(?:out|err)>:")
+_VERSION = linear.compile(
+    r"#\s*nccl-tests version (\S+)(?: \([0-9a-f]+\))? nccl-headers=(\d{1,9}) nccl-library=(\d{1,9})"
+)
+_START = linear.compile(r"#\s*Collective test starting: (\S+)")
+_DONE = linear.compile(r"#\s*Collective test concluded: ?(\S*)")
+_ASKED = linear.compile(
     r"#?\s*nThread (\d{1,9}) nGpus (\d{1,9}) minBytes (\d{1,18}) maxBytes (\d{1,18}) step: (\d{1,18})\((factor|bytes)\)"
     r" warmup iters: \d+ iters: (\d{1,18})(?: agg iters: \d+)? validation: (\d{1,9})"
 )
-_DEVICE = re.compile(
+_DEVICE = linear.compile(
     r"#?\s*Rank\s+(\d{1,9})(?:\s+Group\s+\d+)?\s+Pid\s+\d+ on\s+(\S+) device\s+\d+ \[(?:0x)?([0-9a-fA-F:.]+)\] (.*\S)"
 )
-_HEADER = re.compile(r"#?\s*size\s+count\s+type\b(.*)$")
-_BOUNDS = re.compile(r"#?\s*Out of bounds values\s*:\s*(\d{1,18})\s+(OK|FAILED)")
-_AVERAGE = re.compile(r"#?\s*Avg bus bandwidth\s*:\s*(\S+)(?:\s+(OK|FAILED))?\s*$")
-_REDUCED = re.compile(r"#\s*Reducing maxBytes to (\d{1,18}) due to memory limitation")
-_ERROR = re.compile(r"#\s*error: (.*\S)")
-_FAILURE = re.compile(r"(\S+): Test (?:NCCL|CUDA) failure \S+:\d+ '.*")
-_TIMEOUT = re.compile(r"(\S+): Test timeout \(\d+s\) \S+:\d+")
-_TOO_FEW = re.compile(r"Invalid number of GPUs: \d+ requested but only \d+ were found")
-_USAGE = re.compile(r"(?:invalid option '|USAGE: \S+_perf\b|\S*_perf: (?:invalid|unrecognized) option)")
-_ARGUMENT = re.compile(r"invalid sizes? (?:specified )?for '")
-_LIBRARY = re.compile(r".*error while loading shared libraries: .*|.*symbol lookup error: .*")
-_PMI = re.compile(
+_HEADER = linear.compile(r"#?\s*size\s+count\s+type\b(.*)$")
+_BOUNDS = linear.compile(r"#?\s*Out of bounds values\s*:\s*(\d{1,18})\s+(OK|FAILED)")
+_AVERAGE = linear.compile(r"#?\s*Avg bus bandwidth\s*:\s*(\S+)(?:\s+(OK|FAILED))?\s*$")
+_REDUCED = linear.compile(r"#\s*Reducing maxBytes to (\d{1,18}) due to memory limitation")
+_ERROR = linear.compile(r"#\s*error: (.*\S)")
+_FAILURE = linear.compile(r"(\S+): Test (?:NCCL|CUDA) failure \S+:\d+ '.*")
+_TIMEOUT = linear.compile(r"(\S+): Test timeout \(\d+s\) \S+:\d+")
+_TOO_FEW = linear.compile(r"Invalid number of GPUs: \d+ requested but only \d+ were found")
+_USAGE = linear.compile(r"(?:invalid option '|USAGE: \S+_perf\b|\S*_perf: (?:invalid|unrecognized) option)")
+_ARGUMENT = linear.compile(r"invalid sizes? (?:specified )?for '")
+_LIBRARY = linear.compile(r".*error while loading shared libraries: .*|.*symbol lookup error: .*")
+_PMI = linear.compile(
     r".*can not load PMIx library|.*Couldn't load specified plugin name for mpi/|.*Invalid MPI type '|"
     r'The application appears to have been direct launched using "srun"|.*OMPI was not built with SLURM'
 )
-_NO_PYXIS = re.compile(r"\S*srun: unrecognized option '--(?:no-)?container-")
-_CANCELLED = re.compile(
+_NO_PYXIS = linear.compile(r"\S*srun: unrecognized option '--(?:no-)?container-")
+_CANCELLED = linear.compile(
     r".*(?:\*\*\* (?:JOB|STEP) .* CANCELLED AT .*|DUE TO TIME LIMIT.*|oom-kill event|Job step aborted).*"
 )
-_LAUNCHER = re.compile(
+_LAUNCHER = linear.compile(
     r"(?:srun|slurmstepd\S*|mpirun|prterun|mpiexec): |.*(?:Segmentation fault|Bus error|signal 9|Killed\s*$)|"
     r"Primary job  terminated|.*mpirun noticed that process"
 )
 # "host:pid:tid [0] NCCL INFO ..." or, newer, "[2026-03-13 22:26:02] host:pid:tid [5] file.cc:262 NCCL WARN ..."
-_NCCL = re.compile(
+_NCCL = linear.compile(
     r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] )?(?P<host>[^\s:\[]+):\d+(?::\d+)? \[-?\d+\] "
     r"(?:\S+:\d+ )?NCCL (?P<level>INFO|WARN|TRACE|VERSION|ABORT|CALL|CORE)\b ?(?P<text>.*)"
 )
-_NCCL_VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
-_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf|-nan)|N/A", re.IGNORECASE)
+_NCCL_VERSION = linear.compile(r"NCCL version (\d+\.\d+\.\d+)")
+_NUMBER = linear.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf|-nan)|N/A", re.IGNORECASE)
 # The first piece of a row: all that stands before a line of NCCL that cut it.
-_BEGUN = re.compile(r"\s*\d{1,18}(?:\s+(?:\d{1,18}(?:\s+(?:[a-z][a-z0-9_]*(?:\s.*)?)?)?)?)?")
-_ROW = re.compile(r"\s*(\d{1,18})\s+(\d{1,18})\s+([a-z][a-z0-9_]*)\b")
+_BEGUN = linear.compile(r"\s*\d{1,18}(?:\s+(?:\d{1,18}(?:\s+(?:[a-z][a-z0-9_]*(?:\s.*)?)?)?)?)?")
+_ROW = linear.compile(r"\s*(\d{1,18})\s+(\d{1,18})\s+([a-z][a-z0-9_]*)\b")
 
 
 def read(lines: Iterable[str], source: str = "output") -> Output:
@@ -595,17 +598,17 @@ def library_version(code: int) -> str:
 
 # NCCL's own lines
 
-_NETWORK = re.compile(r"Using network (.+?)\s*$")
-_VIA = re.compile(r"Channel .* via NET/([^/\s]+(?: Libfabric)?)/?(\S*)")
-_NICS = re.compile(r"Selected [Pp]rovider is ([^,( ]+).*?(?:\(found (\d{1,9}) nics\))?\s*$")
-_PLUGIN = re.compile(r"(?:Initializing|Using) aws-ofi-nccl (\S+)")
-_NRANKS = re.compile(r"\brank \d+ n[rR]anks (\d{1,9})\b")
-_SETTING = re.compile(r"\b(NCCL_[A-Z0-9_]+) set by environment to (.*?)\.?\s*$")
-_NO_PLUGIN = re.compile(
+_NETWORK = linear.compile(r"Using network (.+?)\s*$")
+_VIA = linear.compile(r"Channel .* via NET/([^/\s]+(?: Libfabric)?)/?(\S*)")
+_NICS = linear.compile(r"Selected [Pp]rovider is ([^,( ]+).*?(?:\(found (\d{1,9}) nics\))?\s*$")
+_PLUGIN = linear.compile(r"(?:Initializing|Using) aws-ofi-nccl (\S+)")
+_NRANKS = linear.compile(r"\brank \d+ n[rR]anks (\d{1,9})\b")
+_SETTING = linear.compile(r"\b(NCCL_[A-Z0-9_]+) set by environment to (.*?)\.?\s*$")
+_NO_PLUGIN = linear.compile(
     r"No eligible providers were found|No plugin found|Failed to initialize (?:any )?NET plugin|"
     r"aws-ofi-nccl initialization failed"
 )
-_UNREACHABLE = re.compile(r"(?:completed with error|RC).*\b15\b|[Uu]nreachable remote|Unreachable remote")
+_UNREACHABLE = linear.compile(r"(?:completed with error|RC).*\b15\b|[Uu]nreachable remote|Unreachable remote")
 
 
 def read_nccl(host: str, level: str, text: str, log: NcclLog) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from hpslurm.core import linear
 from hpslurm.core.finding import NOISE, Event
 from hpslurm.core.text import whole
 from hpslurm.scan import prefix
@@ -13,26 +13,26 @@ Lines = list[tuple[int, str]]  # line number, text
 MOST_PROCESSES = 4096
 MOST_TRAITS = 512
 
-_COMM = re.compile(r"comm 0x[0-9a-f]+ rank (\d+) n[Rr]anks (\d+)")
-_WORLD = re.compile(r"(?:world[_ ]size|WORLD_SIZE|nranks|nRanks|num_processes)[ '\":=]+(\d+)")
-_DEVICE = re.compile(r"Rank\s+(\d+)(?:\s+Group\s+\d+)?\s+Pid\s+\d+ on\s+(\S+) device\s+\d+")
-_RANK_ON_HOST = re.compile(
+_COMM = linear.compile(r"comm 0x[0-9a-f]+ rank (\d+) n[Rr]anks (\d+)")
+_WORLD = linear.compile(r"(?:world[_ ]size|WORLD_SIZE|nranks|nRanks|num_processes)[ '\":=]+(\d+)")
+_DEVICE = linear.compile(r"Rank\s+(\d+)(?:\s+Group\s+\d+)?\s+Pid\s+\d+ on\s+(\S+) device\s+\d+")
+_RANK_ON_HOST = linear.compile(
     r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>[\w.-]+)"
     r"|\brank[ =:#]+(?P<rank2>\d+)\b[^\n]{0,60}\b(?:host(?:name)?|node)[ =:]+(?P<host2>[A-Za-z][\w.-]*\d[\w.-]*)"
     r"|\b(?:host(?:name)?|node)[ =:]+(?P<host3>[A-Za-z][\w.-]*\d[\w.-]*)[^\n]{0,40}\brank[ =:#]+(?P<rank3>\d+)\b"
 )
-_BLOCK = re.compile(r"^\s*(host|rank)\s*: *(\S+)")  # of torchrun's summary
+_BLOCK = linear.compile(r"^\s*(host|rank)\s*: *(\S+)")  # of torchrun's summary
 # One side of a connection: from, to, and how.
-_CHANNEL = re.compile(r"\b(\d+)\[\w+\] -> (\d+)\[\w+\] \[(send|receive)\] via NET/\S+?/\d+(/GDRDMA)?(?=[\s(]|$)")
+_CHANNEL = linear.compile(r"\b(\d+)\[\w+\] -> (\d+)\[\w+\] \[(send|receive)\] via NET/\S+?/\d+(/GDRDMA)?(?=[\s(]|$)")
 
 # What every host of a job must have alike: name -> expression.
 TRAITS = (
-    ("nccl", re.compile(r"NCCL version (\d+\.\d+\.\d+)")),
-    ("plugin", re.compile(r"Initializing aws-ofi-nccl (\S+)")),
-    ("libfabric", re.compile(r"NET/OFI Using Libfabric version (\S+)")),
-    ("nics", re.compile(r"\(found (\d+) nics\)")),
-    ("network", re.compile(r"Using network (\w[\w ]*)")),
-    ("loader", re.compile(r"(Using internal network plugin|using internal implementation)|(Plugin Path : \S*libnccl-net|Loaded net plugin|Successfully loaded external plugin)")),  # noqa: E501
+    ("nccl", linear.compile(r"NCCL version (\d+\.\d+\.\d+)")),
+    ("plugin", linear.compile(r"Initializing aws-ofi-nccl (\S+)")),
+    ("libfabric", linear.compile(r"NET/OFI Using Libfabric version (\S+)")),
+    ("nics", linear.compile(r"\(found (\d+) nics\)")),
+    ("network", linear.compile(r"Using network (\w[\w ]*)")),
+    ("loader", linear.compile(r"(Using internal network plugin|using internal implementation)|(Plugin Path : \S*libnccl-net|Loaded net plugin|Successfully loaded external plugin)")),  # noqa: E501
 )  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def hosts(path: str, lines: Lines) -> Iterator[Event]:
             yield Event("place", NOISE, path, number, "", rank=rank, host=host.split(".")[0])
 
 
-_ALONE = re.compile(
+_ALONE = linear.compile(
     r"(?:Exec(?:ution)? host|Hostname|Local host|Node name)\s*[:=]\s*(?P<host>[A-Za-z][\w.-]*)"
     r"|\bsrun [^\n]*(?: -w ?|--nodelist[= ])(?P<host2>[A-Za-z][\w-]*\d)(?=\s|$)"
     r"|^\[?\w+@(?P<host3>[A-Za-z][\w-]*\d[\w-]*)[\[\]~: ]"  # a prompt
