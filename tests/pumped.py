@@ -33,8 +33,17 @@ else:
 PACKAGE = Path(hpslurm.__file__).parent
 CALLS = ("compile", "search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer")
 KEYS = ("regex", "pattern", "words")  # of tables
-BOUNDED = ("patterns", "trouble", "reasoning", "gpu_kernel", "xid", "sxid", "masking")  # tables compiled by core.linear
+BOUNDED = (
+    "patterns",
+    "trouble",
+    "reasoning",
+    "gpu_kernel",
+    "xid",
+    "sxid",
+    "nccl_env",
+)  # tables compiled by core.linear
 END = "\x01"
+SHORT = 128  # characters of a piece that is repeated
 
 
 @dataclass(frozen=True)
@@ -134,25 +143,20 @@ def _of_table(where: str, value: object, key: str = "") -> Iterator[Expression]:
 # strings
 
 
-def strings(regex: str | bytes, flags: int, size: int) -> list[str]:
-    """Strings of about ``size`` characters on which this expression may take long."""
-    text = regex.decode("latin-1") if isinstance(regex, bytes) else regex
-    try:
-        tree = parser.parse(text, flags & ~re.UNICODE if isinstance(regex, bytes) else flags)
-    except re.error:
-        return []
-    found: dict[str, None] = {}
-    for lead, pump, follow in _repeats(list(tree), "", ""):
+def strings(one: Expression, size: int) -> list[str]:
+    """Strings of about ``size`` characters on which this expression may take long; as many for every size."""
+    pieces: dict[tuple[str, str, str], None] = {}
+    whole = _sample(_tree(one))
+    for lead, pump, follow in (*_repeats(_tree(one), "", ""), ("", whole[:-1], "")):
         for piece in dict.fromkeys((pump, lead + pump, lead + pump + follow, follow, pump + follow)):
-            if piece and len(piece) <= size // 8:
-                many = piece * (size // len(piece))
-                found[lead + many + END] = None
-                found[many + END] = None
-                found[lead + many + follow + END] = None
-    whole = _sample(list(tree))
-    if whole and len(whole) <= size // 8:
-        found[whole[:-1] * (size // max(1, len(whole) - 1)) + END] = None
-    return [one[: size + 200] for one in found]
+            if 0 < len(piece) <= SHORT:
+                pieces.update(dict.fromkeys(((lead, piece, ""), ("", piece, ""), (lead, piece, follow))))
+    return [f"{lead}{piece * (size // len(piece))}{follow}{END}" for lead, piece, follow in pieces]
+
+
+def _tree(one: Expression) -> list[Any]:
+    text = one.regex.decode("latin-1") if isinstance(one.regex, bytes) else one.regex
+    return list(parser.parse(text, one.flags & ~re.UNICODE if isinstance(one.regex, bytes) else one.flags))
 
 
 def _repeats(nodes: list[Any], lead: str, after: str) -> Iterator[tuple[str, str, str]]:
@@ -262,3 +266,54 @@ def seconds(one: Expression, text: str, rounds: int = 1) -> float:
                 pass
         best = min(best, time.process_time() - began)
     return best
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard to look. Times are seconds of CPU."""
+
+    sizes: tuple[int, ...] = (24, 160, 400)  # characters; a few are enough where ways to match double with each
+    suspect: float = 0.00005  # for the last of the sizes; what is quadratic takes more
+    worst: int = 1  # strings of one expression that are tried at full length: its slowest
+    small: int = 2048  # characters
+    large: int = 8192  # four times as many
+    most: float = 0.25  # for ``small``
+    noticed: float = 0.02  # for ``large``, from which on growth can be told from noise
+    growth: float = 8.0  # times as long for four times as much: 4 is linear, 16 is quadratic
+
+
+SHORTLY = Effort()
+THOROUGHLY = Effort(sizes=(24, 160, 400, 1024), suspect=0.0002, worst=4, small=4096, large=16384, most=0.5)
+
+
+def growing(one: Expression, how: Effort = SHORTLY) -> str:
+    """The string on which the expression takes longer than its length explains, or nothing."""
+    slow: list[tuple[float, int]] = []
+    for size in how.sizes:
+        for number, text in enumerate(strings(one, size)):
+            took = seconds(one, text)
+            if took > how.most / 10:
+                return text[:80]
+            if size == how.sizes[-1] and took > how.suspect:
+                slow.append((took, number))
+    if not slow:
+        return ""
+    small, large = strings(one, how.small), strings(one, how.large)
+    return next(
+        (
+            large[number][:80]
+            for _, number in sorted(slow)[-how.worst :]
+            if _grows(one, small[number], large[number], how)
+        ),
+        "",
+    )
+
+
+def _grows(one: Expression, small: str, large: str, how: Effort) -> bool:
+    brief = seconds(one, small)
+    if brief > how.most:
+        return True
+    long = seconds(one, large)
+    if long < max(how.noticed, how.growth * brief):
+        return False
+    return seconds(one, large, 2) > how.growth * seconds(one, small, 4)  # not for a moment's noise

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from hpslurm.core import linear
+from hpslurm.core.linear import LONGEST
 from hpslurm.core.text import whole
 from hpslurm.node import xid_table
 from hpslurm.scan import model, prefix
@@ -57,11 +59,11 @@ class Context:
     def before(self, count: int, most: int = 8192) -> list[str]:
         """The nearest line first."""
         piece = bytes(self._data[max(0, self._begin - most) : self._begin]).decode("utf-8", "replace")
-        return [prefix.plain(line) for line in piece.splitlines()[::-1][:count]]
+        return [prefix.plain(line[:LONGEST]) for line in piece.splitlines()[::-1][:count]]
 
     def after(self, count: int, most: int = 32768) -> list[str]:
         piece = bytes(self._data[self._stop + 1 : min(self._size, self._stop + 1 + most)]).decode("utf-8", "replace")
-        return [prefix.plain(line) for line in piece.splitlines()[:count]]
+        return [prefix.plain(line[:LONGEST]) for line in piece.splitlines()[:count]]
 
     def around(self, count: int) -> str:
         return "\n".join([*self.before(count), *self.after(count)])
@@ -313,7 +315,7 @@ def _ib_error(hit: Hit, match: re.Match[str], context: Context) -> bool:
 def _nccl_connect(hit: Hit, match: re.Match[str], context: Context) -> bool:
     if "retrying" in hit.line or "c10d" in hit.line or "slurm" in hit.line:
         return False
-    if not re.search(r"NCCL|socket\w*Connect|ncclSocket|Net :|<\d+>|socket\.(?:h|cc|cu):\d+", hit.line):
+    if not re.search(r"NCCL|socket\w{0,40}Connect|ncclSocket|Net :|<\d+>|socket\.(?:h|cc|cu):\d+", hit.line):
         return False
     if re.search(r"127\.0\.[01]\.1<|::1<", hit.line):
         hit.turn("connect-loopback")
@@ -333,7 +335,7 @@ def _multi_node(hit: Hit, match: re.Match[str], context: Context) -> bool:
 def _no_route(hit: Hit, match: re.Match[str], context: Context) -> bool:
     if re.search(r"slurm|srun|nfs|Lustre|curl|wget|pip |apt|http", hit.line):
         return False
-    if re.search(r"NCCL|socket\w*Connect|<\d+>", hit.line):
+    if re.search(r"NCCL|socket\w{0,40}Connect|<\d+>", hit.line):
         hit.turn("no-route-nccl")
     return True
 
@@ -405,7 +407,7 @@ def _monitored(hit: Hit, match: re.Match[str], context: Context) -> bool:
     return True
 
 
-_WORK = re.compile(
+_WORK = linear.compile(
     r"\[Rank (?P<rank>\d+)\].*?WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?(?:\.\.\., )?(?:OpType=(?P<op>\w+))?"
     r"(?:, NumelIn=(?P<inn>\d+), NumelOut=(?P<out>\d+))?(?:, Timeout\(ms\)=(?P<limit>\d+))?\)(?:.*? ran for (?P<ran>\d+))?",  # noqa: E501
     re.DOTALL,
@@ -426,7 +428,7 @@ def _watchdog(hit: Hit, match: re.Match[str], context: Context) -> bool:
         hit.facts["pg"] = group[2] or group[1]
     before = hit.line[: match.start()] + "\n" + "\n".join(context.before(40, 16384))
     if re.search(
-        r"max_(?:epochs|steps)=\S* reached|[Tt]raining (?:is )?(?:complete|completed|finished|done)|Finished training|[Tt]rain(?:ing)? (?:loss|run) .*complete",  # noqa: E501
+        r"max_(?:epochs|steps)=\S{0,40} reached|[Tt]raining (?:is )?(?:complete|completed|finished|done)|Finished training|[Tt]rain(?:ing)? (?:loss|run) .{0,200}complete",  # noqa: E501
         before,
     ):
         hit.facts["finished"] = "yes"
@@ -441,7 +443,7 @@ def _collective_timeout(hit: Hit, match: re.Match[str], context: Context) -> boo
     if waits := re.search(r"barrier to initialize process group for rank: (\d+)", hit.line):
         hit.rank = whole(waits[1])
     if re.search(
-        r"TORCH_NCCL\w*=|NCCL_\w{0,40}TIMEOUT\w{0,40}[ =:]|timeout[ =:]{1,8}\d{1,12}(?:\.\d{1,9})?(?:s|ms)?[,)]?$|ddp_timeout|set by environment|nccl_timeout|--\w{0,40}timeout|connect",  # noqa: E501
+        r"TORCH_NCCL\w{0,40}=|NCCL_\w{0,40}TIMEOUT\w{0,40}[ =:]|timeout[ =:]{1,8}\d{1,12}(?:\.\d{1,9})?(?:s|ms)?[,)]?$|ddp_timeout|set by environment|nccl_timeout|--\w{0,40}timeout|connect",  # noqa: E501
         hit.line,
     ):
         return False
@@ -467,7 +469,7 @@ def _desync(hit: Hit, match: re.Match[str], context: Context) -> bool:
         r"at and around rank (\d+)", hit.line
     ):
         hit.facts["named_rank"] = next(group for group in named.groups() if group)
-    elif named := re.search(r"\[(\d+)\] (?:finished collective .* but didn't join|never joined)", hit.line):
+    elif named := re.search(r"\[(\d+)\] (?:finished collective .{0,200} but didn't join|never joined)", hit.line):
         hit.facts["named_rank"] = named[1]
         hit.turn("desync-never-joined")
     elif named := re.search(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import IO
 
 from hpslurm.core.finding import NOISE, ROOT, SYMPTOM, Event
+from hpslurm.core.linear import LONGEST
 from hpslurm.core.text import clean, whole
 from hpslurm.core.values import replace
 from hpslurm.scan import checks, kinds, prefix, read, trouble
@@ -31,8 +32,9 @@ TRIED = 6_000  # lines per pattern and file on which the expression is tried; be
 class Collector:
     """Gathers events over many files. ``unread`` says which inputs could not be read, and why."""
 
-    def __init__(self, *, fast: bool = True, patterns: Table | None = None) -> None:
+    def __init__(self, *, fast: bool = True, patterns: Table | None = None, deadline: float = float("inf")) -> None:
         self.table = patterns or table()
+        self.deadline = deadline  # of time.monotonic; then it stops wherever it is
         self.fast = fast
         self.events: dict[tuple[object, ...], Event] = {}
         self.unread: list[str] = []
@@ -41,6 +43,10 @@ class Collector:
         self.bytes = 0
         self.block = read.block()
         self.literals, self.triggers = _with_triggers(self.table)
+
+    @property
+    def late(self) -> bool:
+        return time.monotonic() > self.deadline
 
     # ------------------------------------------------------------------ input
 
@@ -182,6 +188,8 @@ class _File:
             if begin > at:
                 line += data.count(b"\n", at, begin)
                 at = begin
+            if self.owner.late:
+                break
             try:
                 self.examine(data, part.size, begin, stop, line, numbers)
             except ValueError as error:  # one odd line must not cost the rest of the file
@@ -204,6 +212,8 @@ class _File:
             self.owner.keep(("file", self.path), Event("file", NOISE, self.path, 1, "", rank=self.rank))
 
     def _looked(self, lines: list[tuple[int, str]]) -> Iterator[Event]:
+        if self.owner.late:
+            return
         try:
             yield from kinds.events(self.path, lines)
             yield from self._unknown(lines)
@@ -218,6 +228,8 @@ class _File:
             for line in raw.split("\r"):
                 if not trouble.may_be(line):
                     continue
+                if self.owner.late:
+                    return
                 row = benign(line)
                 if row is not None and row.id not in said:
                     said.add(row.id)
@@ -300,10 +312,10 @@ class _File:
         self.covered = number + WINDOW[1]
         context = checks.Context(data, size, begin, stop)
         for index, line in enumerate(context.before(WINDOW[0])):
-            self.between.setdefault(number - 1 - index, line[:4000])
+            self.between.setdefault(number - 1 - index, line)
         own = bytes(data[begin:stop]).decode("utf-8", "replace")
         for index, line in enumerate([own, *context.after(WINDOW[1])]):
-            self.between.setdefault(number + index, prefix.plain(line)[:4000])
+            self.between.setdefault(number + index, prefix.plain(line[:LONGEST]))
 
     def _keep(self, row: Pattern, hit: checks.Hit, number: int, line: str) -> None:
         rank = hit.rank if hit.rank is not None else self.rank
@@ -395,7 +407,7 @@ def _hit(row: Pattern, match: re.Match[str], line: str, mark: prefix.Mark) -> ch
 
 def _numbered(piece: bytes, line: int) -> list[tuple[int, str]]:
     text = piece.decode("utf-8", "replace")
-    return [(line + index, prefix.plain(item)[:4000]) for index, item in enumerate(text.split("\n"))]
+    return [(line + index, prefix.plain(item[:LONGEST])) for index, item in enumerate(text.split("\n"))]
 
 
 def _year(head: bytes, path: str) -> int:

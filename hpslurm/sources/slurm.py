@@ -711,7 +711,7 @@ def config_of_text(text: str) -> dict[str, tuple[str, ...]]:
     return settings
 
 
-_PING = re.compile(r"Slurmctld\((?P<role>[^)]*)\) at (?P<host>\S+) is (?P<state>UP|DOWN)")
+_PING = re.compile(r"Slurmctld\((?P<role>[^)]{0,40})\) at (?P<host>\S{1,253}) is (?P<state>UP|DOWN)")
 
 
 def controllers_of_text(text: str) -> Iterator[Controller]:
