@@ -172,6 +172,10 @@ class Writer:
             _folder(f"{results}/jobs", 0o755)
             self.folder = _folder(f"{results}/jobs/{job}", 0o750, gid)
         self.part = f"{self.folder}/{self.name}.part"
+        self._gid = gid
+        self._open(gid)
+
+    def _open(self, gid: int) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         self.handle = os.open(self.part, flags, 0o640)
         if gid >= 0 and os.geteuid() == 0:
@@ -182,7 +186,9 @@ class Writer:
         return f"{self.folder}/{self.name}"
 
     def write(self, line: Mapping[str, Any]) -> None:
-        data = encode(line).encode("utf-8", "replace") + b"\n"
+        self._put(encode(line).encode("utf-8", "replace") + b"\n")
+
+    def _put(self, data: bytes) -> None:
         while data:
             data = data[os.write(self.handle, data) :]
 
@@ -195,6 +201,18 @@ class Writer:
             passing = f"{newest}.{os.getpid()}.part"
             os.link(self.path, passing)
             os.replace(passing, newest)
+
+    def amend(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Further lines before the last one of the completed record: written anew and renamed, so always whole."""
+        with open(self.path, "rb") as file:
+            data = file.read(LARGEST)
+        last = data.rstrip(b"\n").rfind(b"\n") + 1
+        self._open(self._gid)
+        self._put(data[:last])
+        for line in lines:
+            self.write(line)
+        self._put(data[last:])
+        self.close()
 
 
 def _folder(path: str, mode: int, gid: int = -1) -> str:
@@ -437,7 +455,8 @@ def parse(text: str, node: str, hook: str) -> Record:
     results: list[Result] = []
     events: list[dict[str, Any]] = []
     strange: list[int] = []
-    for number, raw in enumerate(text.splitlines(), start=1):
+    # only a line feed ends a line: what Python takes for one as well (U+2028, U+0085) may stand in a name
+    for number, raw in enumerate(text.removesuffix("\n").split("\n") if text else (), start=1):
         try:
             line = json.loads(raw)
             kind = line["type"]

@@ -56,6 +56,8 @@ def _names(host: Host) -> tuple[str, str]:
 
 
 def start(host: Host) -> None:
+    if host.rests("getent"):
+        return
     for name in _names(host):
         if name:
             host.start("getent", name)
@@ -67,7 +69,12 @@ def collect(host: Host) -> Facts:
 
 
 def _addresses(host: Host, name: str) -> tuple[str, ...]:
-    output = host.run("getent", name)
+    if why := host.rests("getent"):
+        raise Unknown(why)
+    output = host.answer("getent", name)
+    if output.late:
+        host.rest("getent")
+        raise Unknown(output.late)
     if output.status == NOT_FOUND:
         return ()
     found = addresses(output.out)

@@ -32,9 +32,9 @@ TRIED = 6_000  # lines per pattern and file on which the expression is tried; be
 class Collector:
     """Gathers events over many files. ``unread`` says which inputs could not be read, and why."""
 
-    def __init__(self, *, fast: bool = True, patterns: Table | None = None, deadline: float = float("inf")) -> None:
+    def __init__(self, *, fast: bool = True, patterns: Table | None = None) -> None:
         self.table = patterns or table()
-        self.deadline = deadline  # of time.monotonic; then it stops wherever it is
+        self.deadline = float("inf")  # of time.monotonic; then it stops wherever it is
         self.fast = fast
         self.events: dict[tuple[object, ...], Event] = {}
         self.unread: list[str] = []

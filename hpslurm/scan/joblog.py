@@ -149,7 +149,7 @@ def look(
     deadline = time.monotonic() + seconds
     if job.uid < 0 or job.gid < 0:
         return Found(notes=("whose job it is cannot be told, so its output is not read",))
-    collector = Collector(fast=fast, deadline=deadline)
+    collector = Collector(fast=fast)
     notes: list[str] = []
     files: list[str] = []
     wanted = [*paths(job), *also]
@@ -168,7 +168,7 @@ def look(
             notes.append(taken.note)
         if taken.head or taken.tail:
             files.append(path)
-            notes += scan(collector, path, taken)
+            notes += scan(collector, path, taken, deadline)
     events = sorted(collector.result(), key=lambda event: (event.role == NOISE, -event.weight))
     return Found(tuple(events[:KEPT]), tuple(notes), tuple(files))
 
@@ -181,11 +181,12 @@ def epilog(env: Mapping[str, str], *, seconds: float = SECONDS) -> tuple[list[di
     return [lines.event_line(event) for event in found.events], list(found.notes)
 
 
-def scan(collector: Collector, path: str, taken: userfile.Taken) -> list[str]:
+def scan(collector: Collector, path: str, taken: userfile.Taken, deadline: float) -> list[str]:
     """The end first: it is where failures stand. Without the middle its lines are counted from the end."""
     shown = clean(path, 200)
     head, tail = (taken.head, taken.tail) if taken.tail else (b"", taken.head)
     line = 1 if not taken.tail else -(tail.count(b"\n") + (not tail.endswith(b"\n")))
+    collector.deadline = deadline
     pieces = _pieces(tail, line) + _pieces(head, 1)
     for done, (piece, number) in enumerate(pieces):
         if not collector.late:

@@ -326,3 +326,15 @@ def test_a_record_that_was_emptied_while_it_was_written_has_no_hole(tmp_path: Pa
     writer.write({"type": "end"})
     writer.close()
     assert '{"type":"end"}\n' == Path(writer.path).read_text()
+
+
+@pytest.mark.parametrize("odd", ["\u2028", "\u2029", "\x85", "\x0b", "\x1c"])
+def test_what_only_looks_like_the_end_of_a_line_moves_no_finding_to_another_probe(tmp_path: Path, odd: str) -> None:
+    writer = records.Writer(str(tmp_path), "n1", "prolog", "77", os.getgid())
+    named = Result("shm", FAIL, f"a{odd}b", 0.1, {"name": f"x{odd}y"}, (FOUND,))
+    for line in records.lines(Policy(node="n1"), ENV, "prolog", [RESULTS[0], named]):
+        writer.write(line)
+    writer.close()
+    (record,), _ = records.job_records(str(tmp_path), "77")
+    assert (True, ()) == (record.complete, record.strange)
+    assert {"shm": 1, "memlock": 0} == {result.probe: len(result.findings) for result in record.results}
