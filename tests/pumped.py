@@ -275,15 +275,17 @@ class Effort:
     sizes: tuple[int, ...] = (24, 160, 400)  # characters; a few are enough where ways to match double with each
     suspect: float = 0.00005  # for the last of the sizes; what is quadratic takes more
     worst: int = 1  # strings of one expression that are tried at full length: its slowest
-    small: int = 2048  # characters
-    large: int = 8192  # four times as many
-    most: float = 0.25  # for ``small``
-    noticed: float = 0.02  # for ``large``, from which on growth can be told from noise
+    small: int = 1024  # characters
+    large: int = 4096  # four times as many, and the longest line
+    most: float = 0.2  # for ``small``
+    noticed: float = 0.015  # for ``large``, from which on growth can be told from noise
     growth: float = 8.0  # times as long for four times as much: 4 is linear, 16 is quadratic
 
 
 SHORTLY = Effort()
-THOROUGHLY = Effort(sizes=(24, 160, 400, 1024), suspect=0.0002, worst=4, small=4096, large=16384, most=0.5)
+THOROUGHLY = Effort(
+    sizes=(24, 160, 400, 1024), suspect=0.0002, worst=4, small=4096, large=16384, most=0.5, noticed=0.03
+)
 
 
 def growing(one: Expression, how: Effort = SHORTLY) -> str:

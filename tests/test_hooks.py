@@ -273,9 +273,7 @@ def output_of_a_job(tmp_path: Path, text: str) -> dict[str, str]:
 def test_what_the_jobs_output_tells_is_added_before_the_last_line(tmp_path: Path, machine: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir(mode=0o755)
-    env = output_of_a_job(
-        tmp_path, "[rank3]: torch.OutOfMemoryError: CUDA out of memory.\n"
-    )
+    env = output_of_a_job(tmp_path, "[rank3]: torch.OutOfMemoryError: CUDA out of memory.\n")
     _, err = run(tmp_path, name="epilog", policy=f"results_shared = '{shared}'", **env)
     kinds = [line["type"] for line in record(tmp_path, "epilog")]
     assert ("run", "end", 1) == (kinds[0], kinds[-1], kinds.count("end")), err
