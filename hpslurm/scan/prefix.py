@@ -24,6 +24,9 @@ _LABEL = linear.compile(r"^\s{0,6}(\d{1,6}): ?(?=\D|\d{4}-\d\d-)")  # srun --lab
 _MPI = linear.compile(r"\[\d+,(\d+)\]<std(?:out|err|diag)>: ?")
 _RANK_BRACKET = linear.compile(r"\[(?:[Gg]lobal[ _])?(?:[Rr]ank|RANK)[ :_=-]? ?(\d+)\]:? ?")
 _DEFAULT = linear.compile(r"\[(?:default|local_rank|local rank|LOCAL_RANK)[ :=]?(\d+)\]:? ?")
+_TORCHX = linear.compile(
+    r"(?:[\w-]+\.)?[\w-]+/\d{1,6} (?=\[|\S+:\d+:\d+ )"
+)  # the role and replica that TorchX puts before each line
 _ROLE = linear.compile(r"\[[A-Za-z][A-Za-z_-]*?(\d+)(?:\|(\d+))?\]:")
 _RAY = linear.compile(r"\((?:\S+ )?(?:rank=(\d+),? ?)?(?:\w+ )?pid=(\d+)(?:, ip=([^)\]]+\]?))?(?:, rank=(\d+))?\) ?")
 _ISO = linear.compile(
@@ -270,6 +273,7 @@ _DIALECTS: tuple[tuple[re.Pattern[str], Dialect], ...] = (
     (_UPTIME, _nothing),
     (_KERN, _nothing),
     (_STEPD, _step_daemon),
+    (_TORCHX, _nothing),
     (_ROLE, _outer_rank),
     (_ADDRESS, _host),
     (_NAMED, _host),
