@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from importlib import import_module
@@ -107,6 +108,9 @@ def run(command: click.Command, name: str) -> None:
         from click.shell_completion import shell_complete
 
         sys.exit(shell_complete(command, {}, name, f"_{name.upper().replace('-', '_')}_COMPLETE", asked))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # half a letter in a name must not be a traceback
     try:
         _refuse_empty(sys.argv[1:])
         colour = None if render.may_colour() else False  # None: click looks whether it is a terminal

@@ -39,7 +39,12 @@ _JOB = re.compile(r"[0-9]{1,12}")
 
 
 def encode(line: Mapping[str, Any], ascii_only: bool = False) -> str:
-    return json.dumps(line, ensure_ascii=ascii_only, separators=(",", ":"), default=str)
+    """One line, for every reader: what some take for its end, and halves of letters, are written as escapes."""
+    text = json.dumps(line, ensure_ascii=ascii_only, separators=(",", ":"), default=str)
+    return text if text.isascii() else _ODD.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+_ODD = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def _line(kind: str, **values: Any) -> dict[str, Any]:
@@ -167,6 +172,7 @@ class Writer:
         self.name = f"{node}.{hook}.jsonl"
         os.makedirs(results, mode=0o755, exist_ok=True)
         refuse_foreign(results)
+        refuse_foreign_above(results)
         self.folder = _folder(f"{results}/nodes", 0o755)
         if job:
             _folder(f"{results}/jobs", 0o755)
@@ -225,13 +231,25 @@ def _folder(path: str, mode: int, gid: int = -1) -> str:
     return path
 
 
-def refuse_foreign(path: str) -> None:
+def refuse_foreign(path: str | int) -> None:
     """Raise PermissionError for a folder or file that is not root's (or ours) alone."""
-    about = os.lstat(path)
+    about = os.fstat(path) if isinstance(path, int) else os.lstat(path)
     if about.st_uid not in (0, os.geteuid()):
         raise PermissionError(1, f"owned by uid {about.st_uid}, not by root", path)
     if about.st_mode & 0o022:
         raise PermissionError(1, "group or others may write it", path)
+
+
+def refuse_foreign_above(path: str) -> None:
+    """The same for all folders above: who may rename one of them puts what he likes in the place of ours."""
+    above = os.path.realpath(path)
+    while above != "/":
+        above = os.path.dirname(above)
+        about = os.stat(above)
+        if about.st_uid not in (0, os.geteuid()):
+            raise PermissionError(1, f"owned by uid {about.st_uid}, not by root", above)
+        if about.st_mode & 0o022 and not about.st_mode & stat.S_ISVTX:
+            raise PermissionError(1, "group or others may write it", above)
 
 
 def copy_to_shared(path: str, results: str, shared: str, seconds: float) -> str:
@@ -323,27 +341,51 @@ def in_child(work: Callable[[], int], seconds: float, locks: str, name: str) -> 
 
 def prune(results: str, keep_days: int, keep_jobs: int) -> None:
     """Remove the records of old jobs, by age and by count. Best effort."""
-    folder = f"{results}/jobs"
     try:
-        with os.scandir(folder) as entries:
-            jobs = [(entry.stat(follow_symlinks=False).st_mtime, entry.name) for entry in entries]
+        refuse_foreign_above(results)
+        folder = os.open(f"{results}/jobs", _FOLDER)
     except OSError:
         return
+    try:
+        _prune(folder, keep_days, keep_jobs)
+    except OSError:
+        pass
+    finally:
+        os.close(folder)
+
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def _prune(folder: int, keep_days: int, keep_jobs: int) -> None:
+    """By the folder's descriptor: whatever is renamed meanwhile, nothing outside of it is touched."""
+    refuse_foreign(folder)
+    jobs = []
+    for name in os.listdir(folder):
+        if _JOB.fullmatch(name):
+            jobs.append((os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime, name))
     jobs.sort(reverse=True)
     oldest = time.time() - keep_days * 86400
     for number, (changed, name) in enumerate(jobs):
-        if (number >= keep_jobs or changed < oldest) and _JOB.fullmatch(name):
-            _remove(f"{folder}/{name}")
+        if number >= keep_jobs or changed < oldest:
+            _remove(folder, name)
 
 
-def _remove(folder: str) -> None:
+def _remove(above: int, name: str) -> None:
     """A job's folder holds files only; shutil would load compressors into every hook."""
     try:
-        for name in os.listdir(folder):
-            os.unlink(f"{folder}/{name}")
-        os.rmdir(folder)
+        folder = os.open(name, _FOLDER, dir_fd=above)
     except OSError:
         return
+    try:
+        refuse_foreign(folder)
+        for file in os.listdir(folder):
+            os.unlink(file, dir_fd=folder)
+        os.rmdir(name, dir_fd=above)
+    except OSError:
+        pass
+    finally:
+        os.close(folder)
 
 
 # reading
@@ -412,6 +454,7 @@ def read_folder(folder: str, node: str = "") -> tuple[list[Record], list[Unreada
     """Every ``<node>.<hook>.jsonl`` of a folder, or one node's."""
     found, unreadable = [], []
     try:
+        refuse_foreign(folder)
         names = sorted(os.listdir(folder))
     except FileNotFoundError:
         return [], []

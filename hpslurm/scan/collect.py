@@ -86,7 +86,7 @@ class Collector:
             stream.seek(0)
         elif flight.looks_like(head):
             try:
-                found = list(flight.events(flight.load(stream), path))
+                found = flight.read(stream, path)
             except flight.NotADump as why:
                 stream.seek(0)
                 if head[:1] == b"\x80":  # a pickle that is no dump is no text either
