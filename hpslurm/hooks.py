@@ -319,7 +319,10 @@ def _finish(writer: records.Writer | _NoWriter, policy: Policy, results: str, se
 
 
 def _copy(writer: records.Writer, policy: Policy, results: str, seconds: float) -> None:
-    if policy.results_shared and (why := records.copy_to_shared(writer.path, results, policy.results_shared, seconds)):
+    if not policy.results_shared:
+        return
+    days = policy.shared_keep_days if writer.name.endswith(".epilog.jsonl") else 0
+    if why := records.copy_to_shared(writer.path, results, policy.results_shared, seconds, days):
         say(why)
 
 

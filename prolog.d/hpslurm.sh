@@ -50,7 +50,8 @@ if [ "$status" -gt 128 ]; then
         read -r -t 0.05 _ <> <(:)
     done
     if hangs "$child"; then # the log may hang as it does
-        echo "$child" >"$STUCK"
+        printf '%s\n%(%FT%T%z)T hpslurm: prolog of job %s gave no answer within %s s and hangs in the kernel, job goes on\n' \
+            "$child" -1 "$SLURM_JOB_ID" "$LIMIT" >"$STUCK"
         exit 0
     fi 2>/dev/null
     read -r -t 0.3 -u 4 _ 4< <(

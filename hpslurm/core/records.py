@@ -252,7 +252,7 @@ def refuse_foreign_above(path: str) -> None:
             raise PermissionError(1, "group or others may write it", above)
 
 
-def copy_to_shared(path: str, results: str, shared: str, seconds: float) -> str:
+def copy_to_shared(path: str, results: str, shared: str, seconds: float, keep_days: int = 0) -> str:
     """Copy a record to the shared folder; the reason why not, or empty. Bounded by ``seconds``.
 
     A child does it: a file system that hangs then costs the copy only. The child holds a
@@ -278,6 +278,8 @@ def copy_to_shared(path: str, results: str, shared: str, seconds: float) -> str:
                 except OSError:  # a file system that squashes root keeps its own group
                     pass
             os.replace(passing, place)
+        if keep_days and _is_due(f"{shared}/nodes/.cleaned"):
+            prune(shared, keep_days, 1 << 30)
         return 0
 
     code = in_child(copy, seconds, f"{results}/locks", "shared")
@@ -339,21 +341,46 @@ def in_child(work: Callable[[], int], seconds: float, locks: str, name: str) -> 
     return f"no answer within {seconds:.1f} s"
 
 
+def _is_due(mark: str) -> bool:
+    """Whether nobody has cleaned up for a day. Whoever asks first has the turn."""
+    try:
+        if time.time() - os.lstat(mark).st_mtime < DAY:
+            return False
+    except FileNotFoundError:
+        pass
+    os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644))
+    os.utime(mark)
+    return True
+
+
 def prune(results: str, keep_days: int, keep_jobs: int) -> None:
-    """Remove the records of old jobs, by age and by count. Best effort."""
+    """Remove the records of old jobs, by age and by count, and what cut-off hooks left. Best effort."""
     try:
         refuse_foreign_above(results)
-        folder = os.open(f"{results}/jobs", _FOLDER)
+        _in_folder(f"{results}/jobs", lambda folder: _prune(folder, keep_days, keep_jobs))
+        _in_folder(f"{results}/nodes", _remove_orphans)
     except OSError:
         return
+
+
+def _in_folder(path: str, work: Callable[[int], None]) -> None:
+    folder = os.open(path, _FOLDER)
     try:
-        _prune(folder, keep_days, keep_jobs)
-    except OSError:
-        pass
+        work(folder)
     finally:
         os.close(folder)
 
 
+def _remove_orphans(folder: int) -> None:
+    """Records that a killed hook began; a running one's is seconds old."""
+    refuse_foreign(folder)
+    for name in os.listdir(folder):
+        if name.endswith(".part") and time.time() - os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime > DAY:
+            os.unlink(name, dir_fd=folder)
+
+
+DAY = 86400
+MOST_REMOVED = 500  # jobs at a time
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -366,9 +393,9 @@ def _prune(folder: int, keep_days: int, keep_jobs: int) -> None:
             jobs.append((os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime, name))
     jobs.sort(reverse=True)
     oldest = time.time() - keep_days * 86400
-    for number, (changed, name) in enumerate(jobs):
-        if number >= keep_jobs or changed < oldest:
-            _remove(folder, name)
+    old = [name for number, (changed, name) in enumerate(jobs) if number >= keep_jobs or changed < oldest]
+    for name in old[-MOST_REMOVED:]:  # the oldest first go; the rest tomorrow, or with the next job
+        _remove(folder, name)
 
 
 def _remove(above: int, name: str) -> None:

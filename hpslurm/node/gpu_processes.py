@@ -76,10 +76,8 @@ def jobs(host: Host) -> set[str]:
     found = {host.env.get("SLURM_JOB_ID", "")} if host.env.get("SLURM_SCRIPT_CONTEXT") != gpus.EPILOG else set()
     for path in host.glob("/proc/[0-9]*/cmdline"):
         try:
-            if (match := _STEP.match(host.read(path, 4096))) and _uid(host, int(path.split("/")[2])) in (
-                0,
-                os.geteuid(),
-            ):
+            match = _STEP.match(host.read(path, 4096))
+            if match and _uid(host, int(path.split("/")[2])) in (0, os.geteuid()):
                 found.add(match[1])
         except OSError:  # it ended meanwhile
             continue

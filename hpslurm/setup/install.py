@@ -135,7 +135,7 @@ def steps(here: Site) -> list[Step]:
     ]
     if any(_theirs(here).values()) and not _adds_up(here):
         found.append(_join_folders(here, folder))
-    found += [_records(), _tried(folder, relative)]
+    found += [_records(), _rotation(), _tried(folder, relative)]
     if add:
         found.append(_configure(here, add, remove))
     found += [*_told(here, folder), *_health(here, folder)]
@@ -157,6 +157,18 @@ def _records() -> Step:
             f"grep -qs '^results_shared' {path} || {{ {{ echo '{key}'; cat {path} 2>/dev/null; }} "
             f"| sudo tee {path}.new >/dev/null && sudo mv {path}.new {path}; }}",
         ),
+    )
+
+
+def _rotation() -> Step:
+    rules = "weekly,rotate 4,maxsize 1M,missingok,notifempty,copytruncate"
+    words = " ".join(f"'    {rule}'" for rule in rules.split(","))
+    target = "/etc/logrotate.d/hpslurm"
+    return Step(
+        "Log rotation",
+        "the log says only what went wrong; after a year of it, it shall not be what fills the disk",
+        "every node",
+        (f"printf '%s\\n' '/var/log/hpslurm.log {{' {words} '}}' | sudo tee {target} >/dev/null",),
     )
 
 

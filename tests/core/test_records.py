@@ -386,3 +386,24 @@ def test_readers_refuse_a_folder_that_others_may_write(tmp_path: Path, mode: int
     (tmp_path / "jobs/77").chmod(mode)
     found, (refused,) = records.job_records(str(tmp_path), "77")
     assert ([], True) == (found, "may write" in refused.why)
+
+
+def test_the_shared_folder_is_cleaned_once_a_day_by_age(tmp_path: Path) -> None:
+    local, shared = tmp_path / "local", tmp_path / "shared"
+    writer = write(local, hook="epilog")
+    writer.close()
+    aged = old(shared, "5")
+    for folder in (shared, shared / "jobs", aged):
+        folder.chmod(0o755)
+    (shared / "nodes").mkdir(mode=0o755)
+    left = shared / "nodes/n2.prolog.jsonl.7.part"
+    left.write_text("")
+    os.utime(left, (1, 1))
+    assert "" == records.copy_to_shared(writer.path, str(local), str(shared), 5, 0)
+    assert aged.exists()  # nobody asked
+    assert "" == records.copy_to_shared(writer.path, str(local), str(shared), 5, 90)
+    assert (False, False, True) == (aged.exists(), left.exists(), (shared / "jobs/77").exists())
+    again = old(shared, "6")
+    again.chmod(0o755)
+    assert "" == records.copy_to_shared(writer.path, str(local), str(shared), 5, 90)
+    assert again.exists()  # not twice a day

@@ -247,3 +247,10 @@ def test_the_printed_lines_are_taken_by_a_real_slurm_and_run(make_lab: Callable[
 @pytest.mark.parametrize(("timeout", "wanted"), [("0", True), ("1", False), ("65534", True), ("", True)])
 def test_a_time_limit_is_asked_for_where_slurm_has_none(timeout: str, wanted: bool) -> None:
     assert wanted == ("PrologEpilogTimeout=60" in added(here(timeout=timeout)))
+
+
+def test_the_log_is_rotated(tmp_path: Path) -> None:
+    (line,) = told(here(), "Log rotation")
+    target = tmp_path / "hpslurm"
+    subprocess.run(["sh", "-c", line.replace("sudo ", "").replace("/etc/logrotate.d/hpslurm", str(target))], check=True)
+    assert ["/var/log/hpslurm.log {", "    weekly"] == target.read_text().splitlines()[:2]
