@@ -350,7 +350,7 @@ def test_a_gate_that_can_never_close_is_reported(tmp_path: Path, machine: Path) 
     ]
 
 
-def test_a_quarter_of_a_million_segments_hold_no_gate_up(tmp_path: Path, machine: Path) -> None:
+def test_twenty_thousand_segments_hold_no_gate_up(tmp_path: Path, machine: Path) -> None:
     folder = tmp_path / "machine/dev/shm"
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(20_000):

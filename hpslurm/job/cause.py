@@ -11,7 +11,8 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 
-from hpslurm.core.finding import P2, ROOT, SYMPTOM, Diagnosis, Event, Finding
+from hpslurm.core import nodeset
+from hpslurm.core.finding import LOOK, P2, ROOT, SYMPTOM, Diagnosis, Event, Finding
 from hpslurm.core.records import Record
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass, replace
@@ -78,7 +79,10 @@ def _filled(diagnosis: Diagnosis, job: SlurmJob) -> Diagnosis:
     nodes = job.nodes or ""
     where = shlex.quote(nodes) if nodes and nodes not in ("(null)", "None assigned") else "NODE"
 
-    def known(words: str) -> str:
+    host = diagnosis.culprit.host if diagnosis.culprit else None
+    named = shlex.quote(host) if host and host in nodeset.names_in(nodes) else "NODE"  # what drains hits one node only
+
+    def known(words: str, where: str = where) -> str:
         words = re.sub(r"\bJOBID\b", str(job.id), re.sub(r"\bNODE\b", lambda _: where, words))
         if job.source != "sacct":  # whether this cluster keeps accounts is not known, and the controller still knows
             words = re.sub(r"\bsacct -j (\S+)( --format=\S+)?", r"scontrol show job \1", words)
@@ -87,7 +91,10 @@ def _filled(diagnosis: Diagnosis, job: SlurmJob) -> Diagnosis:
     return replace(
         diagnosis,
         missing=tuple(map(known, diagnosis.missing)),
-        suggestions=tuple(replace(advised, command=known(advised.command)) for advised in diagnosis.suggestions),
+        suggestions=tuple(
+            replace(advised, command=known(advised.command, where if advised.harm == LOOK else named))
+            for advised in diagnosis.suggestions
+        ),
     )
 
 
