@@ -34,8 +34,9 @@ PATTERN = "HealthMonitoringAgentDetectionEvent"
 MARK = re.compile(r'"HealthMonitoringAgentDetectionEvent":\s*"HealthEvent"')
 _STREAM = re.compile(r"(?P<kind>[A-Za-z]+)/(?P<group>[A-Za-z0-9-]+)/(?P<instance>i-[a-f0-9]+)")
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]+)\): (?P<xid>\d+)")
-_CONDITION = re.compile(r"Node condition (?P<condition>NvidiaErrorReboot|NvidiaErrorTerminate) is now: True")
-_WANTS = {"NvidiaErrorReboot": "a reboot", "NvidiaErrorTerminate": "a replacement"}
+# NvidiaErrorReboot, NvidiaErrorTerminate, and what comes for other devices: the last word says what it wants.
+_CONDITION = re.compile(r"Node condition (?P<condition>[A-Z][A-Za-z]{1,40}(?P<wants>Reboot|Terminate)) is now: True")
+_WANTS = {"Reboot": "a reboot", "Terminate": "a replacement"}
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ def understand(text: str) -> Report | None:
         return Report(PROGRAM, number or "XidUserAppError")
     if match := _CONDITION.search(text):
         reason = _find(raw, "reason")
-        return Report(FAULT, " ".join(filter(None, (reason, number))) or match["condition"], _WANTS[match["condition"]])
+        return Report(FAULT, " ".join(filter(None, (reason, number))) or match["condition"], _WANTS[match["wants"]])
     if action := _find(raw, "Action"):
         what = " ".join(filter(None, (_find(raw, "Type"), _find(raw, "Reason"), number)))
         return Report(FAULT, what or clean(everything, 120), action)
