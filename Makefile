@@ -22,7 +22,7 @@ BIN = .venv/bin
 WORKERS ?= 2
 export TMPDIR := /tmp/hpslurm-$(shell id -u)
 
-.PHONY: demo test quick lint mutants coverage dist bench pyz facts man venv clean
+.PHONY: demo test quick lint mutants soak fuzz coverage dist bench pyz facts man venv clean
 
 demo:
 	@$(PYTHON) tests/lab/prepare.py --daemons

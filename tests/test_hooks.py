@@ -375,3 +375,20 @@ def test_the_health_check_says_since_when_a_job_only_waits(tmp_path: Path, write
     run(tmp_path, name="health")
     job = activity(tmp_path)[1]["jobs"]["4711"]
     assert ("waits", earlier) == (job["doing"], job["since"])
+
+
+def test_twenty_thousand_segments_hold_no_gate_up(tmp_path: Path, machine: Path) -> None:
+    folder = tmp_path / "machine/dev/shm"
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(20_000):
+        os.close(os.open(folder / f"nccl-{number:06}", os.O_CREAT))
+    began = time.monotonic()
+    out, _ = run(tmp_path, policy="gate = ['efa-missing']")
+    assert "drain\n" == out
+    size = (tmp_path / "results/jobs/77/n1.prolog.jsonl").stat().st_size
+    assert size < 200_000
+    (facts,) = [line["facts"] for line in record(tmp_path) if line.get("probe") == "shm_stale"]
+    assert facts is None or (50, True) == (len(facts["stale"]), facts["more"])  # type: ignore[call-overload, index]
+    order = [line["probe"] for line in record(tmp_path) if line["type"] == "result"]
+    assert order.index("shm_stale") > order.index("gpu_recovery")
+    assert time.monotonic() - began < 20

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from hpslurm.core.finding import CONFIGURE, LOOK, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Skip, Unknown
-from hpslurm.core.text import size
+from hpslurm.core.text import clean, size
 from hpslurm.core.values import dataclass
 from hpslurm.sources.host import Host
 
@@ -59,9 +59,9 @@ def collect(host: Host) -> Facts:
     mine = {path: owner for path, owner in owners.items() if me in (0, owner[0])}
     held = _held(host, {uid for uid, _ in mine.values()}) if mine else set()
     stale = sorted(path for path in mine if path not in held and host.exists(path))
-    size = sum(mine[path][1] for path in stale)
+    total = sum(mine[path][1] for path in stale)
     names = tuple(clean(path.rpartition("/")[2], 80) for path in stale[:MOST_NAMED])
-    return Facts(names, size, len(held & set(mine)), private, len(owners) - len(mine), len(stale), more)
+    return Facts(names, total, len(held & set(mine)), private, len(owners) - len(mine), len(stale), more)
 
 
 def _segments(host: Host) -> tuple[list[str], bool]:
@@ -119,7 +119,8 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
         count = max(facts.count, len(facts.stale))
         names = " ".join(facts.stale[:5]) + (" ..." if count > 5 else "")
         yield STALE.found(
-            f"{len(facts.stale)} segments of {size(facts.size)} that no process holds ({facts.held} are in use)",
+            f"{count}{' and more' * facts.more} segments of {size(facts.size)} that no process holds "
+            f"({facts.held} are in use)",
             evidence=[Evidence("/dev/shm", names), Evidence("their size", f"{facts.size} bytes")],
             suggest=[
                 Suggestion(LOOK, "see which are open", "srun -w {nodes} sh -c 'ls -l /dev/shm; sudo lsof +D /dev/shm'"),

@@ -282,17 +282,19 @@ class Output:
 
 
 # The labels of Open MPI, of srun, and of MPICH (``[0] ``), which NCCL's own "[0] NCCL INFO" is not.
-_PREFIX = re.compile(
+_PREFIX = linear.compile(
     r"(?:\s*\[(\d+),(\d+)\]<std(?:out|err)>:\s?|\s*(\d{1,9}):\s"
     r"|\[(\d{1,9})\] ?(?=\s{0,40}(?:#|\d{1,18}\s{1,40}\d)|.{1,200}(?:NCCL (?:INFO|WARN)|: Test )))"
 )
-_MPICH_INSIDE = re.compile(r"(?:(?<=\s)|(?<=-1)|(?<=\d))\[\d{1,6}\](?: |(?=\s))")
+_MPICH_INSIDE = linear.compile(r"(?:(?<=\s)|(?<=-1)|(?<=\d))\[\d{1,6}\](?: |(?=\s))")
 # Whole numbers have bounds: no size needs more than 18 digits, and int() refuses some thousands of them.
-_INSIDE = re.compile(r"\[\d+,(\d+)\]<std(?:out|err)>:")
-_VERSION = re.compile(r"#\s*nccl-tests version (\S+)(?: \([0-9a-f]+\))? nccl-headers=(\d{1,9}) nccl-library=(\d{1,9})")
-_START = re.compile(r"#\s*Collective test starting: (\S+)")
-_DONE = re.compile(r"#\s*Collective test concluded: ?(\S*)")
-_ASKED = re.compile(
+_INSIDE = linear.compile(r"\[\d+,(\d+)\]<std(?:out|err)>:")
+_VERSION = linear.compile(
+    r"#\s*nccl-tests version (\S+)(?: \([0-9a-f]+\))? nccl-headers=(\d{1,9}) nccl-library=(\d{1,9})"
+)
+_START = linear.compile(r"#\s*Collective test starting: (\S+)")
+_DONE = linear.compile(r"#\s*Collective test concluded: ?(\S*)")
+_ASKED = linear.compile(
     r"#?\s*(?:nThread (\d{1,9}) )?nGpus(?:\(\w+\))? (\d{1,9}) minBytes (\d{1,18}) maxBytes (\d{1,18})"
     r" step: (\d{1,18})\((factor|bytes)\)"
     r" warmup iters: \d+ iters: (\d{1,18})(?: agg iters: \d+)? validation: (\d{1,9})"
@@ -331,16 +333,18 @@ _NCCL = linear.compile(
 _NCCL_VERSION = linear.compile(r"NCCL version (\d+\.\d+\.\d+)")
 _NUMBER = linear.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf|-nan)|N/A", re.IGNORECASE)
 # The first piece of a row: all that stands before a line of NCCL that cut it.
-_BEGUN = re.compile(r"\s*\d{1,18}(?:\s+(?:\d{1,18}(?:\s+(?:[a-z][a-z0-9_]*(?:\s.*)?)?)?)?)?")
-_ROW = re.compile(r"\s*(\d{1,18})\s+(\d{1,18})\s+([a-z][a-z0-9_]*)\b")
+_BEGUN = linear.compile(r"\s*\d{1,18}(?:\s+(?:\d{1,18}(?:\s+(?:[a-z][a-z0-9_]*(?:\s.*)?)?)?)?)?")
+_ROW = linear.compile(r"\s*(\d{1,18})\s+(\d{1,18})\s+([a-z][a-z0-9_]*)\b")
 # One of our lines behind a label that no launcher of ours prints: of kubectl, pdsh, a time stamp.
-_OURS = re.compile(
+_OURS = linear.compile(
     r"(?<=\s)\s*(?:#\s{0,12}(?:nccl-tests version|Collective test|nThread \d|nGpus|Using devices|Rank\s{1,4}\d|"
     r"size\s{1,40}count|Out of bounds|Avg bus)|"
     rf"\d{{1,18}}\s{{1,40}}\d{{1,18}}\s{{1,40}}(?:{'|'.join(sorted(TYPES))})\s{{1,40}}[a-z0-9.-])"
 )
-_ELIDED = re.compile(r"\.\.\.|…|\bsnip|truncated|omitted|more (?:ranks|lines|devices)")
-_DOTS = re.compile(r"[\s#>\[(<-]{0,20}(?:\.{1,12}|(?:\. ){2,6}\.?|[…⋮:]|snip\w{0,4}|omitted|truncated)[\s\])>-]{0,20}")
+_ELIDED = linear.compile(r"\.\.\.|…|\bsnip|truncated|omitted|more (?:ranks|lines|devices)")
+_DOTS = linear.compile(
+    r"[\s#>\[(<-]{0,20}(?:\.{1,12}|(?:\. ){2,6}\.?|[…⋮:]|snip\w{0,4}|omitted|truncated)[\s\])>-]{0,20}"
+)
 MOST_PREFIX = 200  # characters
 # Columns of a row whose header is not there, by the number of its words.
 _COLUMNS = {
@@ -692,7 +696,7 @@ _NO_PLUGIN = linear.compile(
     r"aws-ofi-nccl initialization failed"
 )
 # Error 15 of EFA's provider. A path or a count that holds "RC" and 15 is none.
-_UNREACHABLE = re.compile(
+_UNREACHABLE = linear.compile(
     r"(?:completed with error|\bRC: ?-?\d{1,9}).{0,80}?\b(?:RC|[Ee]rror|errno|prov_errno|err): ?15\b|\bRC: ?15\b"
     r"|[Uu]nreachable remote|Unresponsive receiver"
 )

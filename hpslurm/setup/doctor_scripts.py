@@ -232,13 +232,7 @@ def _runnable(found: tuple[Hook, ...]) -> Iterator[Finding]:
         yield NO_EXEC.found(
             f"{', '.join(plain)}: no execute bit; Slurm drains the node at its next job",
             evidence=[Evidence("mode", path) for path in plain],
-            suggest=[
-                Suggestion(
-                    CONFIGURE,
-                    "make it executable, or move it elsewhere where it is not run as a hook",
-                    f"sudo chmod 755 {' '.join(map(shlex.quote, plain))}",
-                )
-            ],
+            suggest=_make_runnable(plain),
         )
     folders = sorted({one.path for hook in found for one in hook.entries if one.is_folder})
     if folders:
