@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from hpslurm.core import toml
+from hpslurm.core import linear, toml
 from hpslurm.core.finding import CONFIGURE, LOOK, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Skip, Unknown
@@ -225,7 +225,7 @@ def matches(one: Mapping[str, Any], name: str, value: str, facts: Facts) -> bool
     if "not_in" in one:
         return words.isdisjoint(item.lower() for item in one["not_in"])
     if "regex" in one:
-        return re.search(one["regex"], value) is not None
+        return linear.compile(one["regex"]).search(value[: linear.LONGEST]) is not None
     if one["match"] == "no_interface":
         return bool(facts.interfaces) and not left_over(value, facts.interfaces, exact=name in _EXACT)
     if one["match"] == "fewer_gpus":

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from hpslurm.core import toml
+from hpslurm.core import linear, toml
 from hpslurm.core.finding import NOISE, Event
 from hpslurm.core.values import dataclass, field
 from hpslurm.scan import model, nccl_tests
@@ -23,15 +23,15 @@ WHOLE = 8  # GPUs of a node, for which the floor of several nodes holds
 SIDE_BY_SIDE = 0.4  # of the best run of the same size: far below
 HALF = 0.5  # of what others measured on the type: far below, whatever the run
 # Whether a text holds a row at all, before anybody reads it line by line.
-ROW = re.compile(rf"\b\d{{1,18}}[ \t]{{1,40}}\d{{1,18}}[ \t]{{1,40}}(?:{'|'.join(sorted(nccl_tests.TYPES))})[ \t]")
-_NUMBERED = re.compile(r"(?:^|[ :])\d{1,4} +$")
+ROW = linear.compile(rf"\b\d{{1,18}}[ \t]{{1,40}}\d{{1,18}}[ \t]{{1,40}}(?:{'|'.join(sorted(nccl_tests.TYPES))})[ \t]")
+_NUMBERED = linear.compile(r"(?:^|[ :])\d{1,4} +$")
 ONE_HALF = 10  # words of a row at most, with a label, that has one half only
 MOST_LINE = 4096  # characters
-_STARTED = re.compile(
+_STARTED = linear.compile(
     r"Collective test starting: (\w+)"
     r"|\b(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|alltoall|sendrecv|broadcast)_perf\b"
 )
-_MACHINE = re.compile(r"Running on (p\d\w*(?:-\w+)?\.\d+xlarge)")
+_MACHINE = linear.compile(r"Running on (p\d\w*(?:-\w+)?\.\d+xlarge)")
 
 
 @dataclass(frozen=True)

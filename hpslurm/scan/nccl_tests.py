@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from hpslurm.core import linear
 from hpslurm.core.text import clean, whole
 from hpslurm.core.values import dataclass, field
 from hpslurm.scan import nccl_rails
@@ -281,65 +282,69 @@ class Output:
 
 
 # The labels of Open MPI, of srun, and of MPICH (``[0] ``), which NCCL's own "[0] NCCL INFO" is not.
-_PREFIX = re.compile(
+_PREFIX = linear.compile(
     r"(?:\s*\[(\d+),(\d+)\]<std(?:out|err)>:\s?|\s*(\d{1,9}):\s"
     r"|\[(\d{1,9})\] ?(?=\s{0,40}(?:#|\d{1,18}\s{1,40}\d)|.{1,200}(?:NCCL (?:INFO|WARN)|: Test )))"
 )
-_MPICH_INSIDE = re.compile(r"(?:(?<=\s)|(?<=-1)|(?<=\d))\[\d{1,6}\](?: |(?=\s))")
+_MPICH_INSIDE = linear.compile(r"(?:(?<=\s)|(?<=-1)|(?<=\d))\[\d{1,6}\](?: |(?=\s))")
 # Whole numbers have bounds: no size needs more than 18 digits, and int() refuses some thousands of them.
-_INSIDE = re.compile(r"\[\d+,(\d+)\]<std(?:out|err)>:")
-_VERSION = re.compile(r"#\s*nccl-tests version (\S+)(?: \([0-9a-f]+\))? nccl-headers=(\d{1,9}) nccl-library=(\d{1,9})")
-_START = re.compile(r"#\s*Collective test starting: (\S+)")
-_DONE = re.compile(r"#\s*Collective test concluded: ?(\S*)")
-_ASKED = re.compile(
+_INSIDE = linear.compile(r"\[\d+,(\d+)\]<std(?:out|err)>:")
+_VERSION = linear.compile(
+    r"#\s*nccl-tests version (\S+)(?: \([0-9a-f]+\))? nccl-headers=(\d{1,9}) nccl-library=(\d{1,9})"
+)
+_START = linear.compile(r"#\s*Collective test starting: (\S+)")
+_DONE = linear.compile(r"#\s*Collective test concluded: ?(\S*)")
+_ASKED = linear.compile(
     r"#?\s*(?:nThread (\d{1,9}) )?nGpus(?:\(\w+\))? (\d{1,9}) minBytes (\d{1,18}) maxBytes (\d{1,18})"
     r" step: (\d{1,18})\((factor|bytes)\)"
     r" warmup iters: \d+ iters: (\d{1,18})(?: agg iters: \d+)? validation: (\d{1,9})"
 )
-_DEVICE = re.compile(
+_DEVICE = linear.compile(
     r"#?\s*Rank\s+(\d{1,9})(?:\s+Group\s+\d+)?\s+Pid\s+\d+ on\s+(\S+) device\s+\d+ \[(?:0x)?([0-9a-fA-F:.]+)\] (.*\S)"
 )
-_HEADER = re.compile(r"#?\s*size\s+count\s+type\b(.*)$")
-_BOUNDS = re.compile(r"#?\s*Out of bounds values\s*:\s*(\d{1,18})\s+(OK|FAILED)")
-_AVERAGE = re.compile(r"#?\s*Avg bus bandwidth\s*:\s*(\S+)(?:\s+(OK|FAILED))?\s*$")
-_REDUCED = re.compile(r"#\s*Reducing maxBytes to (\d{1,18}) due to memory limitation")
-_ERROR = re.compile(r"#\s*error: (.*\S)")
-_FAILURE = re.compile(r"(\S+): Test (?:NCCL|CUDA) failure \S+:\d+ '.*")
-_TIMEOUT = re.compile(r"(\S+): Test timeout \(\d+s\) \S+:\d+")
-_TOO_FEW = re.compile(r"Invalid number of GPUs: \d+ requested but only \d+ were found")
-_USAGE = re.compile(r"(?:invalid option '|USAGE: \S+_perf\b|\S*_perf: (?:invalid|unrecognized) option)")
-_ARGUMENT = re.compile(r"invalid sizes? (?:specified )?for '")
-_LIBRARY = re.compile(r".*error while loading shared libraries: .*|.*symbol lookup error: .*")
-_PMI = re.compile(
+_HEADER = linear.compile(r"#?\s*size\s+count\s+type\b(.*)$")
+_BOUNDS = linear.compile(r"#?\s*Out of bounds values\s*:\s*(\d{1,18})\s+(OK|FAILED)")
+_AVERAGE = linear.compile(r"#?\s*Avg bus bandwidth\s*:\s*(\S+)(?:\s+(OK|FAILED))?\s*$")
+_REDUCED = linear.compile(r"#\s*Reducing maxBytes to (\d{1,18}) due to memory limitation")
+_ERROR = linear.compile(r"#\s*error: (.*\S)")
+_FAILURE = linear.compile(r"(\S+): Test (?:NCCL|CUDA) failure \S+:\d+ '.*")
+_TIMEOUT = linear.compile(r"(\S+): Test timeout \(\d+s\) \S+:\d+")
+_TOO_FEW = linear.compile(r"Invalid number of GPUs: \d+ requested but only \d+ were found")
+_USAGE = linear.compile(r"(?:invalid option '|USAGE: \S+_perf\b|\S*_perf: (?:invalid|unrecognized) option)")
+_ARGUMENT = linear.compile(r"invalid sizes? (?:specified )?for '")
+_LIBRARY = linear.compile(r".*error while loading shared libraries: .*|.*symbol lookup error: .*")
+_PMI = linear.compile(
     r".*can not load PMIx library|.*Couldn't load specified plugin name for mpi/|.*Invalid MPI type '|"
     r'The application appears to have been direct launched using "srun"|.*OMPI was not built with SLURM'
 )
-_NO_PYXIS = re.compile(r"\S*srun: unrecognized option '--(?:no-)?container-")
-_CANCELLED = re.compile(
+_NO_PYXIS = linear.compile(r"\S*srun: unrecognized option '--(?:no-)?container-")
+_CANCELLED = linear.compile(
     r".*(?:\*\*\* (?:JOB|STEP) .* CANCELLED AT .*|DUE TO TIME LIMIT.*|oom-kill event|Job step aborted).*"
 )
-_LAUNCHER = re.compile(
+_LAUNCHER = linear.compile(
     r"(?:srun|slurmstepd\S*|mpirun|prterun|mpiexec): |.*(?:Segmentation fault|Bus error|signal 9|Killed\s*$)|"
     r"Primary job  terminated|.*mpirun noticed that process"
 )
 # "host:pid:tid [0] NCCL INFO ..." or, newer, "[2026-03-13 22:26:02] host:pid:tid [5] file.cc:262 NCCL WARN ..."
-_NCCL = re.compile(
+_NCCL = linear.compile(
     r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] )?(?P<host>[^\s:\[]+):\d+(?::\d+)? \[-?\d+\] "
     r"(?:\S+:\d+ )?NCCL (?P<level>INFO|WARN|TRACE|VERSION|ABORT|CALL|CORE)\b ?(?P<text>.*)"
 )
-_NCCL_VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
-_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf|-nan)|N/A", re.IGNORECASE)
+_NCCL_VERSION = linear.compile(r"NCCL version (\d+\.\d+\.\d+)")
+_NUMBER = linear.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf|-nan)|N/A", re.IGNORECASE)
 # The first piece of a row: all that stands before a line of NCCL that cut it.
-_BEGUN = re.compile(r"\s*\d{1,18}(?:\s+(?:\d{1,18}(?:\s+(?:[a-z][a-z0-9_]*(?:\s.*)?)?)?)?)?")
-_ROW = re.compile(r"\s*(\d{1,18})\s+(\d{1,18})\s+([a-z][a-z0-9_]*)\b")
+_BEGUN = linear.compile(r"\s*\d{1,18}(?:\s+(?:\d{1,18}(?:\s+(?:[a-z][a-z0-9_]*(?:\s.*)?)?)?)?)?")
+_ROW = linear.compile(r"\s*(\d{1,18})\s+(\d{1,18})\s+([a-z][a-z0-9_]*)\b")
 # One of our lines behind a label that no launcher of ours prints: of kubectl, pdsh, a time stamp.
-_OURS = re.compile(
+_OURS = linear.compile(
     r"(?<=\s)\s*(?:#\s{0,12}(?:nccl-tests version|Collective test|nThread \d|nGpus|Using devices|Rank\s{1,4}\d|"
     r"size\s{1,40}count|Out of bounds|Avg bus)|"
     rf"\d{{1,18}}\s{{1,40}}\d{{1,18}}\s{{1,40}}(?:{'|'.join(sorted(TYPES))})\s{{1,40}}[a-z0-9.-])"
 )
-_ELIDED = re.compile(r"\.\.\.|…|\bsnip|truncated|omitted|more (?:ranks|lines|devices)")
-_DOTS = re.compile(r"[\s#>\[(<-]{0,20}(?:\.{1,12}|(?:\. ){2,6}\.?|[…⋮:]|snip\w{0,4}|omitted|truncated)[\s\])>-]{0,20}")
+_ELIDED = linear.compile(r"\.\.\.|…|\bsnip|truncated|omitted|more (?:ranks|lines|devices)")
+_DOTS = linear.compile(
+    r"[\s#>\[(<-]{0,20}(?:\.{1,12}|(?:\. ){2,6}\.?|[…⋮:]|snip\w{0,4}|omitted|truncated)[\s\])>-]{0,20}"
+)
 MOST_PREFIX = 200  # characters
 # Columns of a row whose header is not there, by the number of its words.
 _COLUMNS = {
@@ -680,18 +685,18 @@ def library_version(code: int) -> str:
 
 # NCCL's own lines
 
-_NETWORK = re.compile(r"Using network (.+?)\s*$")
-_VIA = re.compile(r"Channel .* via NET/([^/\s]+(?: Libfabric)?)/?(\S*)")
-_NICS = re.compile(r"Selected [Pp]rovider is ([^,( ]+).*?(?:\(found (\d{1,9}) nics\))?\s*$")
-_PLUGIN = re.compile(r"(?:Initializing|Using) aws-ofi-nccl (\S+)")
-_NRANKS = re.compile(r"\brank \d+ n[rR]anks (\d{1,9})\b")
-_SETTING = re.compile(r"\b(NCCL_[A-Z0-9_]+) set by environment to (.*?)\.?\s*$")
-_NO_PLUGIN = re.compile(
+_NETWORK = linear.compile(r"Using network (.+?)\s*$")
+_VIA = linear.compile(r"Channel .* via NET/([^/\s]+(?: Libfabric)?)/?(\S*)")
+_NICS = linear.compile(r"Selected [Pp]rovider is ([^,( ]+).*?(?:\(found (\d{1,9}) nics\))?\s*$")
+_PLUGIN = linear.compile(r"(?:Initializing|Using) aws-ofi-nccl (\S+)")
+_NRANKS = linear.compile(r"\brank \d+ n[rR]anks (\d{1,9})\b")
+_SETTING = linear.compile(r"\b(NCCL_[A-Z0-9_]+) set by environment to (.*?)\.?\s*$")
+_NO_PLUGIN = linear.compile(
     r"No eligible providers were found|No plugin found|Failed to initialize (?:any )?NET plugin|"
     r"aws-ofi-nccl initialization failed"
 )
 # Error 15 of EFA's provider. A path or a count that holds "RC" and 15 is none.
-_UNREACHABLE = re.compile(
+_UNREACHABLE = linear.compile(
     r"(?:completed with error|\bRC: ?-?\d{1,9}).{0,80}?\b(?:RC|[Ee]rror|errno|prov_errno|err): ?15\b|\bRC: ?15\b"
     r"|[Uu]nreachable remote|Unresponsive receiver"
 )

@@ -20,6 +20,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from hpslurm.core.probe import Unknown
+from hpslurm.core.text import whole
 from hpslurm.core.values import dataclass, replace
 from hpslurm.sources.host import SACCT_FIELDS, SACCT_MARK, SLURM_CONF, Host, Output, error_of
 
@@ -420,7 +421,7 @@ def _number(value: Any) -> int | None:
 
 
 def _whole(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() else None
+    return whole(text) if text is not None else None
 
 
 def _some(value: Any) -> str | None:
@@ -694,9 +695,9 @@ def _exit_of_text(text: str) -> tuple[int | None, int | None]:
 
 
 def queue_of_text(text: str) -> Iterator[Queued]:
-    for line in text.splitlines():
+    for line in text.split("\n"):
         words = line.split("|", 9)
-        if len(words) == 10 and words[0].isdecimal():
+        if len(words) == 10 and _whole(words[0]) is not None and _whole(words[3]) is not None:
             yield Queued(
                 id=int(words[0]),
                 state=words[1],
@@ -714,11 +715,13 @@ def queue_of_text(text: str) -> Iterator[Queued]:
 def jobs_of_sacct(text: str) -> Iterator[SlurmJob]:
     """Rows of ``sacct``; a line that does not begin one belongs to the name before it."""
     names = SACCT_FIELDS.split(",")
-    for line in text.splitlines():
+    for line in text.split("\n"):
         words = line.split(SACCT_MARK, len(names) - 1)
-        if len(words) != len(names) or not words[0].isdecimal():
+        if len(words) != len(names) or _whole(words[0]) is None:
             continue
         row = dict(zip(names, words, strict=True))
+        if _whole(row["UID"]) is None or _whole(row["JobIDRaw"]) is None:  # a job's name that imitates a row
+            continue
         code, signal = _exit_of_text(row["ExitCode"])
         derived, derived_signal = _exit_of_text(row["DerivedExitCode"])
         state, _, by = row["State"].partition(" by ")
@@ -747,7 +750,7 @@ def jobs_of_sacct(text: str) -> Iterator[SlurmJob]:
 
 def config_of_text(text: str) -> dict[str, tuple[str, ...]]:
     settings: dict[str, tuple[str, ...]] = {}
-    for line in text.splitlines():
+    for line in text.split("\n"):
         key, mark, value = line.partition(" = ")
         if mark:
             key = re.sub(r"\[\d+\]$", "", key.strip()).lower()
@@ -755,7 +758,7 @@ def config_of_text(text: str) -> dict[str, tuple[str, ...]]:
     return settings
 
 
-_PING = re.compile(r"Slurmctld\((?P<role>[^)]*)\) at (?P<host>\S+) is (?P<state>UP|DOWN)")
+_PING = re.compile(r"Slurmctld\((?P<role>[^)]{0,40})\) at (?P<host>\S{1,253}) is (?P<state>UP|DOWN)")
 
 
 def controllers_of_text(text: str) -> Iterator[Controller]:

@@ -42,6 +42,7 @@ PACKAGES = (
     ("fi_info", "libfabric-bin"),
     ("mkfs.ext4", "e2fsprogs"),
     ("gcc", "gcc"),
+    ("ip", "iproute2"),
     ("/usr/include/stdlib.h", "libc6-dev"),
 )
 PROMTOOL = os.path.join(BUILD, "promtool", "promtool")
