@@ -25,6 +25,7 @@ HALF = 0.5  # of what others measured on the type: far below, whatever the run
 # Whether a text holds a row at all, before anybody reads it line by line.
 ROW = re.compile(rf"\b\d{{1,18}}[ \t]{{1,40}}\d{{1,18}}[ \t]{{1,40}}(?:{'|'.join(sorted(nccl_tests.TYPES))})[ \t]")
 _NUMBERED = re.compile(r"(?:^|[ :])\d{1,4} +$")
+ONE_HALF = 10  # words of a row at most, with a label, that has one half only
 MOST_LINE = 4096  # characters
 _STARTED = re.compile(
     r"Collective test starting: (\w+)"
@@ -76,10 +77,14 @@ def events(path: str, lines: Lines) -> Iterator[Event]:
 
 def _read(lines: Lines) -> Run:
     run, reader = Run(), nccl_tests.Reader("")
+    last = next((number for number, line in reversed(lines) if line.strip()), 0)
     for number, line in lines:
         if started := _STARTED.search(line):
             run.test = started[1] or started[2]
-        if (row := reader.feed(_without_number(line))) is not None:
+        row = reader.feed(_without_number(line))
+        if row is None and number == last and ROW.search(line, 0, MOST_LINE) and len(line.split()) > ONE_HALF:
+            row = reader.feed(f"{_without_number(line)} N/A")  # cut off before its last column
+        if row is not None:
             rates = tuple(half.busbw for half in row.halves if not math.isnan(half.busbw))
             run.rows.append(Row(row.size, number, line.strip()[:300], rates, row.wrong > 0))
     devices = [device for table in reader.output.tables for device in table.devices]

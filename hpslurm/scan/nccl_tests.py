@@ -627,8 +627,8 @@ def row_of(words: list[str], header: tuple[str, ...], line: int = 0) -> Row | No
     halves: list[Half] = []
     for start, end in zip(starts, ends, strict=True):
         part = {names[i]: values[i] for i in range(start, end)}
-        if not all(_NUMBER.fullmatch(word) for word in part.values()):
-            return None
+        if not all(_NUMBER.fullmatch(word) for word in part.values()) or number_of(values[start]) < 0:
+            return None  # no time is negative: that is the root's column, and the row is cut at its end
         halves.append(
             Half(
                 number_of(values[start]),

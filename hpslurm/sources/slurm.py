@@ -15,8 +15,8 @@ import calendar
 import json
 import re
 import time
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache, partial
 from typing import Any
 
 from hpslurm.core.probe import Unknown
@@ -162,13 +162,19 @@ def nodes(host: Host) -> Nodes:
         return Nodes("pyslurm", tuple(map(node_of_line, lines)))
     output = host.run("scontrol_nodes_json")
     if output.status == 0:
-        return Nodes("scontrol --json", tuple(nodes_of_json(output.out)), note)
+        return Nodes("scontrol --json", _once(nodes_of_json, output.out), note)
     if not _has_no_json(output):
         raise Unknown(trouble("scontrol show nodes", output))
     output = host.run("scontrol_nodes")
     if output.status != 0:
         raise Unknown(trouble("scontrol show nodes", output))
-    return Nodes("scontrol text", tuple(nodes_of_text(output.out)), note)
+    return Nodes("scontrol text", _once(nodes_of_text, output.out), note)
+
+
+@lru_cache(maxsize=1)
+def _once(reader: Callable[[str], Iterable[SlurmNode]], text: str) -> tuple[SlurmNode, ...]:
+    """What the reader makes of the text. Two checks ask for all nodes, and 10,000 take a second to read."""
+    return tuple(reader(text))
 
 
 def has_pyslurm(host: Host) -> bool:

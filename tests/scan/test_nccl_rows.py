@@ -115,3 +115,4 @@ def test_figures_are_read_with_and_without_a_root_and_with_one_half_only():
     forms = [f"sum {half}", f"sum {half} {half}", f"sum -1 {half} {half}", f"none 0 {half}", f"none 3 {half} {half}"]
     assert [["tests-slow"]] * 5 == [patterns(f" {GIB} {GIB // 4} float {form}") for form in forms]
     assert [] == patterns(f" {GIB} {GIB // 4} float sum 100.0 1.0 2.0")
+    assert ["tests-slow"] == patterns(f" {GIB} {GIB // 4} float sum -1 {half} 100.0 1.0 2.0"), "its end was cut off"
