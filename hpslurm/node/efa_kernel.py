@@ -80,9 +80,8 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
         suggest=[
             Suggestion(
                 LOOK,
-                "the device's own counter of commands without an answer must show it, too",
-                "srun -w {nodes} sh -c 'grep -H . /sys/class/infiniband/*/hw_counters/no_completion_cmds "
-                "/sys/class/infiniband/*/ports/1/hw_counters/no_completion_cmds'",
+                "the device's own counter no_completion_cmds must show it, too",
+                "srun -w {nodes} sh -c 'grep -H . /sys/class/infiniband/*/ports/1/hw_counters/*'",
             ),
             suggest.save_evidence(),
             suggest.drain(DEAD.id),
