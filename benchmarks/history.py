@@ -7,11 +7,12 @@ Published rates (arXiv 2410.21680, its larger cluster): 6.50 failures in 1,000 n
 failing, without which failures of large jobs fell from 14 to 4 %: so ten in fourteen are theirs, 387 in 1,000 of their
 node-days, here between 0.4 and 1.6 times that. 7.2 thousand jobs a day on 2,048 nodes, nine in ten smaller than one
 node; 83 % of the nodes busy; jobs last seven days at most.
-A quarter of all jobs fails by its own fault, each user's at a rate of his own, some in crash loops on the same node;
-that, and how diagnoses err, is an assumption: three in five of a node's failures are put down to it with high confidence (27
-of 41 in runs of real torch with injected faults), one in twenty with less, one in twenty to another node, the rest to nobody; of the programs' own failures 1 % is put down to a node,
-0.3 % with high confidence. One failure in five is a NODE_FAIL, of which Slurm keeps an event. Twice a month
-a file system takes a third of all jobs with it, once a leaf those on 20 nodes.
+
+The rest is assumed. A third of all jobs fails by its own fault, each user's at a rate of his own, two in a hundred in
+crash loops on the same node. Of a node's failures three in five are put down to it with high confidence (27 of 41 in
+runs of real torch with injected faults), one in twenty with less, one in twenty to another node, the rest to nobody; of
+the programs' own failures 1 % is put down to a node, 0.3 % with high confidence. One failure in five is a NODE_FAIL, of
+which Slurm keeps an event. Twice a month a file system takes a third of all jobs along, once a leaf those of 20 nodes.
 
 Four kinds of nodes that keep failing, a quarter each: any job; only jobs of 8 nodes or more; only under one of its
 GPUs; and those that hang a job instead of ending it, so that Slurm sees it cancelled. Beside our verdict stand plain
@@ -33,9 +34,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from hpslurm.cluster.history_jobs import OF_JOB, OF_NOBODY, OF_NODE, Job, Told  # noqa: E402
-from hpslurm.cluster.history_ledger import Book, Ledger  # noqa: E402
-from hpslurm.cluster.history_stats import SUSPECT, WATCH  # noqa: E402
+from hpslurm.cluster.history_jobs import OF_JOB, OF_NOBODY, OF_NODE, Job, Told
+from hpslurm.cluster.history_ledger import Book, Ledger
+from hpslurm.cluster.history_stats import SUSPECT, WATCH
 
 DAY = 86400
 DAYS = 28
@@ -111,7 +112,9 @@ class Month:
         times = sorted(self.random.randrange(DAYS * DAY) for _ in range(3))
         return [(times[0], everywhere), (times[1], frozenset(range(first, first + 20))), (times[2], everywhere)]
 
-    def _tries(self, now: int, user: int, size: int, gpus: int, mine: Sequence[int], outages: object) -> Iterator[tuple[int, int]]:
+    def _tries(
+        self, now: int, user: int, size: int, gpus: int, mine: Sequence[int], outages: object
+    ) -> Iterator[tuple[int, int]]:
         """One run, or a crash loop on the same nodes: two in a hundred jobs fail again and again within minutes."""
         if self.random.random() < 0.02:
             for _ in range(self.random.randrange(5, 20)):
@@ -120,7 +123,17 @@ class Month:
             return
         yield now, now + self._length(size)
 
-    def _try(self, job: int, start: int, end: int, user: int, size: int, gpus: int, mine: list[int], outages: list[tuple[int, frozenset[int]]]) -> int:
+    def _try(
+        self,
+        job: int,
+        start: int,
+        end: int,
+        user: int,
+        size: int,
+        gpus: int,
+        mine: list[int],
+        outages: list[tuple[int, frozenset[int]]],
+    ) -> int:
         chance = self.random.random
         if end < 0:
             end = start + 60
@@ -128,7 +141,16 @@ class Month:
             self._tell_own(job, end, mine)
             return end
         when, culprit = self._breaks(start, end, size, gpus, mine)
-        hit = next((at for at, whom in outages if start < at < min(end, when or end) and (len(whom) == 20 or chance() < 0.33) and not whom.isdisjoint(mine)), None)
+        hit = next(
+            (
+                at
+                for at, whom in outages
+                if start < at < min(end, when or end)
+                and (len(whom) == 20 or chance() < 0.33)
+                and not whom.isdisjoint(mine)
+            ),
+            None,
+        )
         if hit is not None:
             end = hit + self.random.randrange(45)
             self._keep(job, start, end, user, mine, "FAILED", 1)
@@ -189,7 +211,9 @@ class Month:
         if luck < 0.7:
             self.told[job] = Told(job, end, "app_error", OF_JOB, "high")
         elif luck < 0.71:
-            self.told[job] = Told(job, end, "gpu_ecc", OF_NODE, "high" if luck < 0.703 else "medium", self.names[self.random.choice(mine)])
+            self.told[job] = Told(
+                job, end, "gpu_ecc", OF_NODE, "high" if luck < 0.703 else "medium", self.names[self.random.choice(mine)]
+            )
 
     def _keep(self, job: int, start: int, end: int, user: int, mine: list[int], state: str, code: int) -> None:
         nodes = tuple(self.names[node] for node in mine)
@@ -198,14 +222,14 @@ class Month:
     # verdicts
 
     def ours(self) -> Book:
-        ledger = Ledger(self.told, self.downs)
+        ledger = Ledger(lambda job: self.told.get(job.id), self.downs)
         for job in self.jobs:
             if job.end < DAYS * DAY:
                 ledger.add(job)
         return ledger.close()
 
     def counting(self) -> set[str]:
-        counts: Counter[str] = Counter({name: 0 for name in self.names})
+        counts: Counter[str] = Counter(dict.fromkeys(self.names, 0))
         for job in self.jobs:
             if job.state in ("FAILED", "NODE_FAIL"):
                 counts.update(job.nodes)
@@ -270,8 +294,10 @@ def main(words: Sequence[str]) -> None:
         score(month.paper(), real, total, "signals of the paper")
         clean += not Month(asked.nodes, seed + 1000, lemons=False).ours().suspects
     seeds = len(range(*asked.seeds))
-    print(f"{asked.nodes} nodes, {DAYS} days, seeds {asked.seeds[0]} to {asked.seeds[1] - 1}, "
-          f"{jobs // seeds:,} jobs a month, judged in {spent / seeds:.1f} s each, {time.monotonic() - began:.0f} s in all")
+    print(
+        f"{asked.nodes} nodes, {DAYS} days, seeds {asked.seeds[0]} to {asked.seeds[1] - 1}, "
+        f"{jobs // seeds:,} jobs a month, judged in {spent / seeds:.1f} s each, {time.monotonic() - began:.0f} s in all"
+    )
     print("|                              | precision | recall |")
     for name in ("history: suspects", "history: and watched", "failed jobs counted", "signals of the paper"):
         print(line(total, name))

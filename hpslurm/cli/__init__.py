@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "doctor": ("doctor:command", "Is hpslurm installed right here, and does Slurm run it?"),
     "explain": ("explain:command", "What a finding, a cause, an XID or a section means, and what to do."),
+    "history": ("history:command", "Nodes that keep failing, over all jobs of some weeks."),
     "iam-policy": ("iam_policy:command", "Print the IAM policy that diagnose needs."),
     "install": ("install:command", "Print the exact steps that put the hooks on this cluster; change nothing."),
     "metrics": ("metrics:command", "Print the newest results for Prometheus: node_exporter's textfile collector."),

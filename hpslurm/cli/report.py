@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -9,7 +10,7 @@ import click
 from hpslurm.cli import options
 from hpslurm.core import policy, records
 from hpslurm.core.probe import worst
-from hpslurm.job import cause, report, report_view
+from hpslurm.job import cause, diagnoses, report, report_view
 
 
 @click.command(
@@ -71,6 +72,7 @@ def command(
     ended = None
     if known.has_output and (output or not report.well(known.job)):
         ended = cause.find(known.job, output, known.found, known.counted)
+        _keep(known, ended, rules, results)
     outcome = report_view.results_of(known, ended)
     if as_json:
         lines = [records.encode(line) for line in report_view.json_lines(rules, job_id, outcome, ended)]
@@ -79,3 +81,10 @@ def command(
     click.echo("\n".join(lines))
     sys.stdout.flush()
     return 3 if worst(outcome, fail_on, strict) else 0
+
+
+def _keep(known: report.JobReport, ended: cause.Cause, rules: policy.Policy, results: str | None) -> None:
+    """What was found out, for ``history``: only root may, and only of a job that is over."""
+    job = known.job
+    if os.geteuid() == 0 and job is not None and known.over and job.end_time:
+        diagnoses.keep(report.folders(rules, results), job.id, float(job.end_time), ended.diagnosis, job.nodes)

@@ -14,9 +14,14 @@ from hpslurm.cluster import history_stats as stats
 from hpslurm.cluster.history_jobs import Failure, Job, Told, failure_of, lost_at
 from hpslurm.core.values import dataclass, replace
 
+# Hours that the start of a job counts for beside its length: else jobs that fail at once would have strained nothing.
+START = 0.5
 DOWN_WITHIN = 900  # seconds between a NODE_FAIL and Slurm's event of the node that it lost
 FAILED = ("FAILED", "NODE_FAIL", "BOOT_FAIL")
+# What Slurm says of a hang is that somebody or the clock ended it; only a diagnosis tells it from any other end.
+DIAGNOSED = (*FAILED, "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "DEADLINE")
 _kinds = lru_cache(maxsize=65536)(stats.kinds_of)
+Tell = Callable[[Job], "Told | None"]
 Machine = Callable[[str, int], str]  # name and time to the machine that was behind the name then
 
 
@@ -40,11 +45,11 @@ class Ledger:
 
     def __init__(
         self,
-        told: Mapping[int, Told] | None = None,
+        tell: Tell | None = None,
         downs: Mapping[str, Sequence[int]] | None = None,
         machine: Machine | None = None,
     ) -> None:
-        self.told = told or {}
+        self.tell = tell or (lambda job: None)
         self.downs = downs or {}
         self.machine = machine
         self.hours: dict[str, dict[stats.Kind, float]] = {}
@@ -60,7 +65,8 @@ class Ledger:
         self.failed += job.state in FAILED
         nodes = self._machines(job.nodes, job.end)
         self._work(job, nodes)
-        failure = failure_of(job, self.told.get(job.id), lost_at(job, self.downs, DOWN_WITHIN))
+        told = self.tell(job) if job.state in DIAGNOSED else None
+        failure = failure_of(job, told, lost_at(job, self.downs, DOWN_WITHIN))
         if failure is not None:
             self.failures.append(replace(failure, nodes=self._machines(failure.nodes, job.end)))
         elif job.state in FAILED:
@@ -72,7 +78,7 @@ class Ledger:
 
     def _work(self, job: Job, nodes: tuple[str, ...]) -> None:
         kinds = _kinds(job.user, job.partition, len(nodes))
-        hours, day = job.hours, job.end // stats.DAY
+        hours, day = job.hours + START, job.end // stats.DAY
         for node in nodes:
             of = self.hours.get(node)
             if of is None:
@@ -98,5 +104,6 @@ class Ledger:
             for node in one.nodes:
                 last[node] = max(last.get(node, 0), one.time // stats.DAY)
         return {
-            node: sum(hours for at, hours in self.by_day.get(node, {}).items() if at > day) for node, day in last.items()
+            node: sum(hours for at, hours in self.by_day.get(node, {}).items() if at > day)
+            for node, day in last.items()
         }

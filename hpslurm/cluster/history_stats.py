@@ -27,11 +27,13 @@ MAYBE = 0.2  # and up to which it is watched
 ROUNDS = 2  # the usual rates are taken again without those that the first round accuses
 FEWEST = 3  # failures of a suspect; two may be an accident
 TIMES = 3.0  # and how many times its share, after shrinkage
-FEW_HOURS = 24.0  # of work below which a node that failed has shown too little
+FEW_HOURS, FEW_JOBS = 24.0, 10  # of work, below which a node that failed has shown too little
+LEAST_JOBS = 30  # on all nodes together, below which nobody knows what is usual here
 QUIET = 0.01  # chance of no failure since the last one, at its own rate, below which it seems to be mended
 DAY = 86400
-# What part of the error each kind may use (a weighted Bonferroni correction). Most bad nodes are named by something.
-PART = {NAMED: 0.8, HARD: 0.1, SOFT: 0.1}
+# What part of the error each kind may use (a weighted Bonferroni correction): failures that nothing names as hardware
+# are least to be trusted, since what programs do of themselves comes in waves.
+PART = {NAMED: 0.9, HARD: 0.08, SOFT: 0.02}
 PRIOR = 1.0  # failures expected and seen that shrink a ratio to 1: of 1 in 1 little is left, of 9 in 40 most
 TOGETHER = 600  # seconds in which a node's faults are one, whatever number of jobs they end
 Kind = tuple[str, str, int]  # partition or user, kind of failure, size class
@@ -225,8 +227,11 @@ def judge(work: Work, failures: Iterable[Failure], hours_since: Mapping[str, flo
         table = Table(work, failures, bad)
         taken, alike = _taken(table)
         bad = frozenset(node for node, share in taken.items() if share <= SURE)
+    enough = sum(work.jobs.values()) >= LEAST_JOBS
     since = hours_since or {}
-    made = [_verdict(table, node, taken.get(node, 1.0), alike.get(node, ()), since.get(node)) for node in work.hours]
+    made = [
+        _verdict(table, node, taken.get(node, 1.0), alike.get(node, ()), since.get(node), enough) for node in work.hours
+    ]
     return sorted(made, key=_order)
 
 
@@ -270,7 +275,9 @@ def _alike(table: Table, node: str, others: Sequence[str]) -> Iterable[str]:
             yield other
 
 
-def _verdict(table: Table, node: str, chance: float, alike: tuple[str, ...], since: float | None) -> Verdict:
+def _verdict(
+    table: Table, node: str, chance: float, alike: tuple[str, ...], since: float | None, enough: bool
+) -> Verdict:
     counts = table.evidence(node)
     seen, named = sum(one.seen for one in counts.values()), counts[NAMED].seen
     expected = sum(one.expected for one in counts.values())
@@ -278,9 +285,11 @@ def _verdict(table: Table, node: str, chance: float, alike: tuple[str, ...], sin
     ratio = max(one.ratio for one in counts.values())
     hours = sum(hours for kind, hours in table.work.hours[node].items() if kind[1] == NAMED)
     quiet = since is not None and seen > 0 and hours > 0 and math.exp(-seen * since / hours) < QUIET
+    few = hours < FEW_HOURS and table.work.jobs.get(node, 0) < FEW_JOBS
+    word = _word(seen, ratio, chance, few, quiet or bool(alike))
     return Verdict(
         node,
-        _word(seen, ratio, chance, hours, quiet or bool(alike)),
+        word if enough or word == USUAL else FEW,
         seen,
         named,
         expected,
@@ -295,9 +304,9 @@ def _verdict(table: Table, node: str, chance: float, alike: tuple[str, ...], sin
     )
 
 
-def _word(seen: int, ratio: float, chance: float, hours: float, milder: bool) -> str:
+def _word(seen: int, ratio: float, chance: float, few: bool, milder: bool) -> str:
     if chance <= SURE and seen >= FEWEST and ratio >= TIMES:
         return WATCH if milder else SUSPECT
     if chance <= MAYBE and seen >= 2:
         return WATCH
-    return FEW if seen and hours < FEW_HOURS else USUAL
+    return FEW if seen and few else USUAL
