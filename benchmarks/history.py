@@ -11,7 +11,8 @@ node; 83 % of the nodes busy; jobs last seven days at most.
 The rest is assumed. A third of all jobs fails by its own fault, each user's at a rate of his own, two in a hundred in
 crash loops on the same node. Of a node's failures three in five are put down to it with high confidence (27 of 41 in
 runs of real torch with injected faults), one in twenty with less, one in twenty to another node, the rest to nobody; of
-the programs' own failures 1 % is put down to a node, 0.3 % with high confidence. One failure in five is a NODE_FAIL, of
+the programs' own failures 1 % is put down to a node, 0.3 % with high confidence. Three in five (of hangs none) leave an
+XID, which the node's record shows in nine of ten cases. One failure in five is a NODE_FAIL, of
 which Slurm keeps an event. Twice a month a file system takes a third of all jobs along, once a leaf those of 20 nodes.
 
 Four kinds of nodes that keep failing, a quarter each: any job; only jobs of 8 nodes or more; only under one of its
@@ -191,7 +192,8 @@ class Month:
         state = "CANCELLED" if hang else "NODE_FAIL" if self.random.random() < 0.2 else "FAILED"
         if state == "NODE_FAIL":
             self.outs[culprit] += 1
-        if not hang and self.random.random() < 0.6:
+        xid = not hang and self.random.random() < 0.6
+        if xid:
             self.xids[culprit] += 1
         self._keep(job, start, end, user, mine, state, 0 if hang else 1)
         name, cause = self.names[culprit], "collective_timeout_unknown" if hang else "gpu_fell_off_bus"
@@ -205,6 +207,9 @@ class Month:
             if (luck := luck - share) < 0:
                 self.told[job] = Told(job, end, cause, blame, confidence, host)
                 break
+        told = self.told.get(job)
+        if xid and (told is None or told.confidence != "high") and self.random.random() < 0.9:
+            self.told[job] = Told(job, end, "xid-79", OF_NODE, "high", name)
 
     def _tell_own(self, job: int, end: int, mine: list[int]) -> None:
         luck = self.random.random()

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from hpslurm.cluster.history_jobs import Job, Told
+from hpslurm.cluster.history_jobs import OF_JOB, OF_NODE, SURE, Job, Told
 from hpslurm.cluster.history_ledger import Book, Ledger
 from hpslurm.cluster.history_machines import Machines, name_of
 from hpslurm.cluster.history_stats import USUAL, Verdict
@@ -30,6 +30,8 @@ SAME_JOB = 86400.0  # seconds between a job's end and its diagnosis; job ids com
 MOST_RECORDS = 200_000  # epilogs whose first line is read
 MOST_JUDGED = 5_000  # failed jobs without a kept diagnosis whose records are read and judged now
 DOWN = "DOWN"
+# Findings about the hardware of a node beside XIDs: those that follow a GPU, and EFA.
+HARDWARE = frozenset(rule for group in gpu_history.SAME for rule in group) | {"efa-missing"}
 STARTED = "UNK"  # Slurm's note when slurmctld itself began
 
 
@@ -283,6 +285,8 @@ class _Kept:
         if not found:
             return None
         seen = report.view(found, job.nodes)
+        if named_by := _hardware_of_one(found, job):
+            return named_by
         told = cause.judged(None, joblog.Found(), found, [one for one in seen.findings if not one.muted]).diagnosis
         named = told.culprit
         return _told(
@@ -316,11 +320,36 @@ class _Kept:
                 yield Trace(when, machines.machine(node, int(when)), "records", "rebooted since the job before")
 
 
+def _hardware_of_one(found: Sequence[Record], job: Job) -> Told | None:
+    """Where one node alone has a hardware fault that its prolog had not seen, that is the one."""
+    before = {(record.node, one.rule.id) for record in found if record.hook == report.PROLOG for one in record.findings}
+    new = [
+        (record.node, one)
+        for record in found
+        if record.hook == report.EPILOG
+        for one in record.findings
+        if _is_hardware(one) and (record.node, one.rule.id) not in before
+    ]
+    if len({node for node, _ in new}) != 1:
+        return None
+    node, finding = new[0]
+    return Told(job.id, job.end, finding.rule.id, OF_NODE, SURE, node, _gpu_of(finding))
+
+
+def _is_hardware(finding: Finding) -> bool:
+    known = finding.rule.id in HARDWARE or finding.rule.id.startswith(("xid-", "sxid-"))
+    programs = finding.rule.cause and diagnoses.blame(finding.rule.cause) == OF_JOB  # XID 31 is the program's fault
+    return bool(known and not programs and finding.rule.priority != P2 and not finding.muted)
+
+
+def _gpu_of(finding: Finding) -> str:
+    return next((match[0] for one in finding.evidence if (match := gpu_history.UUID.search(one.source))), "")
+
+
 def _of_finding(finding: Finding, machine: str, when: float) -> Iterator[Trace]:
     if finding.rule.priority == P2 or finding.muted:
         return
-    gpu = next((match[0] for one in finding.evidence if (match := gpu_history.UUID.search(one.source))), "")
-    yield Trace(when, machine, "record", f"{finding.rule.id}: {clean(finding.detail, 200)}", gpu)
+    yield Trace(when, machine, "record", f"{finding.rule.id}: {clean(finding.detail, 200)}", _gpu_of(finding))
 
 
 def _told(kept: diagnoses.Kept) -> Told | None:

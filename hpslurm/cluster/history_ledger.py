@@ -53,6 +53,7 @@ class Ledger:
         self.downs = downs or {}
         self.machine = machine
         self.hours: dict[str, dict[stats.Kind, float]] = {}
+        self.together: dict[str, dict[int, float]] = {}
         self.jobs_of: dict[str, int] = {}
         self.by_day: dict[str, dict[int, float]] = {}
         self.failures: list[Failure] = []
@@ -79,12 +80,16 @@ class Ledger:
     def _work(self, job: Job, nodes: tuple[str, ...]) -> None:
         kinds = _kinds(job.user, job.partition, len(nodes))
         hours, day = job.hours + START, job.end // stats.DAY
+        size = kinds[1][2]
         for node in nodes:
             of = self.hours.get(node)
             if of is None:
                 of = self.hours[node] = {}
+                self.together[node] = {}
                 self.jobs_of[node] = 0
                 self.by_day[node] = {}
+            together = self.together[node]
+            together[size] = together.get(size, 0.0) + hours * len(nodes)
             for kind in kinds:
                 of[kind] = of.get(kind, 0.0) + hours
             self.jobs_of[node] += 1
@@ -94,7 +99,7 @@ class Ledger:
     def close(self) -> Book:
         """Judge. Failures of many nodes at once are taken out first."""
         kept, found = incidents.split(self.failures, self.others)
-        verdicts = stats.judge(stats.Work(self.hours, self.jobs_of), kept, self._hours_since(kept))
+        verdicts = stats.judge(stats.Work(self.hours, self.together, self.jobs_of), kept, self._hours_since(kept))
         return Book(tuple(verdicts), tuple(kept), tuple(found), self.count, self.failed)
 
     def _hours_since(self, failures: Sequence[Failure]) -> dict[str, float]:

@@ -1,15 +1,15 @@
 """Does a node fail more than its share? Each node against all others, by the work that it did.
 
-Failures of a node in some work are taken for a Poisson count. What is expected of it comes from the *other* nodes
-in the same kind of work (indirect standardisation, as in epidemiology): named failures by hours and partition,
-failures that nobody is named for by hours, user and size of the job, since programs of one user fail more than
-those of another, and large jobs more than small ones. The chance of so many or more is the exact upper tail
+Failures of a node in some work are taken for a Poisson count. What is expected of it comes from the *other* nodes, in
+jobs without it, in the same kind of work (indirect standardisation, as in epidemiology): named failures by hours and
+partition, others by the size of the job as well, and those that nothing is known of by its user, too, since programs
+of one user fail more than those of another. The chance of so many or more is the exact upper tail
 
     P(X >= k | m) = 1 - sum_{i<k} e^-m m^i / i!
 
 of each kind of failure; the smallest counts, corrected for the number of kinds (Bonferroni) and, over all nodes, by
-the method of Benjamini and Hochberg: of the nodes accused, at most one in twenty is well. The worst
-node is taken first; failures of jobs that it took part in then count no more against the nodes that were with it
+the method of Benjamini and Hochberg: of the nodes accused, at most one in twenty is well. The worst node is taken
+first; failures of jobs that it took part in then count no more against the nodes that were with it
 (explaining away), and the others are judged again. docs/history.md has the sources. Pure.
 """
 
@@ -43,9 +43,14 @@ Once = tuple[Kind, str, int]  # with the user and the day
 
 @dataclass(frozen=True)
 class Work:
-    """Hours of each node in each kind of work, and all its jobs. ``last`` are times and hours to weigh recency."""
+    """Hours of each node in each kind of work, and all its jobs.
+
+    ``with_others`` are, by size class, those of all nodes of its jobs together: what it does to a job it does to all
+    of them, so that its share is told by jobs without it.
+    """
 
     hours: Mapping[str, Mapping[Kind, float]]
+    with_others: Mapping[str, Mapping[int, float]]
     jobs: Mapping[str, int]
 
 
@@ -109,8 +114,8 @@ def chance(counts: Mapping[str, Count]) -> float:
 
 
 def size_class(nodes: int) -> int:
-    """Jobs of about the same size: 1, 2 to 3, 4 to 7, and so on by powers of two."""
-    return max(1, nodes).bit_length()
+    """Jobs of about the same size: 1, 2 to 7, 8 to 31, and so on by powers of four."""
+    return max(1, nodes).bit_length() // 2
 
 
 def kinds_of(user: str, partition: str, size: int) -> tuple[Kind, Kind, Kind]:
@@ -125,18 +130,19 @@ class Table:
     """Counts by node, which change while the worst nodes are taken out one after the other."""
 
     def __init__(self, work: Work, failures: Iterable[Failure], bad: frozenset[str] = frozenset()) -> None:
-        """``bad`` are nodes that no usual rate is taken from."""
+        """``bad`` are nodes whose failed jobs belong to no usual rate."""
         self.work = work
         self.bad = bad
         self.of_job: dict[int, Failure] = {}
         self.struck: dict[str, int] = {}  # when a node was last named
         # node -> what counts once -> jobs that failed so
         self.failed: dict[str, dict[Once, set[int]]] = {}
-        self.seen: dict[str, dict[Kind, int]] = {}
+        self.usual: dict[str, dict[Kind, int]] = {}  # failures by kind, of which the usual rates are made
+        self.seen_with: dict[str, dict[Kind, int]] = {}  # the same for all nodes of its jobs together
         for one in sorted(failures, key=lambda one: one.time):
             self._put(one)
-        self.all_hours = _sums(of for node, of in work.hours.items() if node not in bad)
-        self.all_seen = _sums(of for node, of in self.seen.items() if node not in bad)
+        self.all_hours = _sums(work.hours.values())
+        self.all_seen = _sums(self.usual.values())
         self.class_hours = _by_class(self.all_hours)
         self.class_seen = _by_class(self.all_seen)
 
@@ -152,25 +158,34 @@ class Table:
                 self.struck[node] = one.time
             jobs = self.failed.setdefault(node, {}).setdefault(once, set())
             if not jobs:
-                of = self.seen.setdefault(node, {})
-                of[kind] = of.get(kind, 0) + 1
+                if self.bad.isdisjoint(one.nodes):
+                    of, company = self.usual.setdefault(node, {}), self.seen_with.setdefault(node, {})
+                    of[kind] = of.get(kind, 0) + 1
+                    company[kind] = company.get(kind, 0) + len(one.nodes)
             jobs.add(one.job)
 
     def evidence(self, node: str) -> dict[str, Count]:
         """What was seen, and what would be its share, by kind of failure."""
-        mine: Mapping[Kind, float] = {} if node in self.bad else self.work.hours[node]
-        seen = {} if node in self.bad else self.seen.get(node, {})
-        own, own_seen = _by_class(mine), _by_class(seen)
         counted, expected = self.now(node), dict.fromkeys(PART, 0.0)
+        seen, own = self.seen_with.get(node, {}), _by_class(self.work.hours[node])
+        seen_by_class = _by_class(seen)
         for kind, hours in self.work.hours[node].items():
             group = kind[1:]
-            left = self.class_hours.get(group, 0.0) - own.get(group, 0.0)
-            usual = (self.class_seen.get(group, 0.0) - own_seen.get(group, 0.0) + 0.5) / left if left > 0 else 1.0
-            others = self.all_hours.get(kind, 0.0) - mine.get(kind, 0.0)
-            failed = self.all_seen.get(kind, 0.0) - seen.get(kind, 0)
+            company = self._company(node, group, own[group])
+            left = self.class_hours[group] - own[group] * company
+            if left <= 0:  # nobody did such work without it: there is nothing to compare with
+                expected[kind[1]] += sum(once[0] == kind for once in self.failed.get(node, ()))
+                continue
+            usual = (max(0.0, self.class_seen.get(group, 0.0) - seen_by_class.get(group, 0.0)) + 0.5) / left
+            others = max(0.0, self.all_hours[kind] - hours * company)
+            failed = max(0.0, self.all_seen.get(kind, 0.0) - seen.get(kind, 0.0))
             # a kind with few failures leans on all of its size: one failure at the usual rate is added to it
             expected[kind[1]] += hours * (failed + 1.0) / (others + 1.0 / usual)
         return {kind: Count(counted.get(kind, 0), share) for kind, share in expected.items()}
+
+    def _company(self, node: str, group: tuple[str, int], own: float) -> float:
+        """How many nodes its jobs of this size had; a failure that names it is no other's."""
+        return 1.0 if group[0] == NAMED else self.work.with_others[node][group[1]] / own
 
     def now(self, node: str) -> dict[str, int]:
         """Failures of each kind that still count against it."""
@@ -245,7 +260,7 @@ def _taken(table: Table) -> tuple[dict[str, float], dict[str, tuple[str, ...]]]:
         own = left.pop(worst)
         if own > MAYBE:
             break
-        alike[worst] = tuple(_alike(table, worst, [other for other in left if left[other] <= 100 * own]))
+        alike[worst] = tuple(_alike(table, worst, [other for other in left if left[other] <= MAYBE]))
         taken.append((worst, own))
         for other in table.explain_away(worst) & left.keys():
             left[other] = table.chance(other)
