@@ -89,7 +89,7 @@ def command(
     if node:
         _refuse_unknown(node, seen)
     if keep:
-        _keep(folders, seen)
+        _keep(folders[0], seen, rules)
     if exclude:
         click.echo(history_view.exclude(seen), nl=bool(seen.suspects))
     elif as_json:
@@ -120,11 +120,11 @@ def _refuse_unknown(node: str, seen: history.History) -> None:
         raise click.UsageError(f"nothing is known of a node {node!r} in this time.{hint}")
 
 
-def _keep(folders: list[str], seen: history.History) -> None:
+def _keep(folder: str, seen: history.History, rules: Policy) -> None:
     try:
-        keeps_failing.keep(folders[0], seen)
+        keeps_failing.keep(folder, seen, rules)
     except OSError as error:
-        raise click.ClickException(f"could not keep the verdicts in {folders[0]}: {error.strerror}") from None
+        raise click.ClickException(f"could not keep the verdicts in {folder}: {error.strerror}") from None
 
 
 def _results(seen: history.History, rules: Policy) -> list[Result]:

@@ -136,7 +136,7 @@ class Table:
         self.of_job: dict[int, Failure] = {}
         self.struck: dict[str, int] = {}  # when a node was last named
         # node -> what counts once -> jobs that failed so
-        self.failed: dict[str, dict[Once, set[int]]] = {}
+        self.failed: dict[str, dict[Once, list[int]]] = {}  # lists: a set of one takes four times as much
         self.usual: dict[str, dict[Kind, int]] = {}  # failures by kind, of which the usual rates are made
         self.seen_with: dict[str, dict[Kind, int]] = {}  # the same for all nodes of its jobs together
         for one in sorted(failures, key=lambda one: one.time):
@@ -156,13 +156,12 @@ class Table:
                 continue  # the same fault ended several jobs
             if one.kind == NAMED:
                 self.struck[node] = one.time
-            jobs = self.failed.setdefault(node, {}).setdefault(once, set())
-            if not jobs:
-                if self.bad.isdisjoint(one.nodes):
-                    of, company = self.usual.setdefault(node, {}), self.seen_with.setdefault(node, {})
-                    of[kind] = of.get(kind, 0) + 1
-                    company[kind] = company.get(kind, 0) + len(one.nodes)
-            jobs.add(one.job)
+            jobs = self.failed.setdefault(node, {}).setdefault(once, [])
+            if not jobs and self.bad.isdisjoint(one.nodes):
+                of, company = self.usual.setdefault(node, {}), self.seen_with.setdefault(node, {})
+                of[kind] = of.get(kind, 0) + 1
+                company[kind] = company.get(kind, 0) + len(one.nodes)
+            jobs.append(one.job)
 
     def evidence(self, node: str) -> dict[str, Count]:
         """What was seen, and what would be its share, by kind of failure."""
@@ -205,12 +204,12 @@ class Table:
             for job in jobs:
                 for other in self.of_job[job].nodes:
                     if other != node and job in self.failed[other].get(once, ()):
-                        self.failed[other][once].discard(job)
+                        self.failed[other][once].remove(job)
                         touched.add(other)
         return touched
 
     def jobs_of(self, node: str) -> set[int]:
-        return set().union(*self.failed.get(node, {}).values())
+        return set[int]().union(*self.failed.get(node, {}).values())
 
     def last_of(self, node: str) -> int:
         return max((self.of_job[job].time for job in self.jobs_of(node)), default=0)
@@ -238,8 +237,11 @@ def judge(work: Work, failures: Iterable[Failure], hours_since: Mapping[str, flo
     """Every node that did some work, worst first. ``hours_since``: of work after its last failure, where known."""
     failures = list(failures)
     bad: frozenset[str] = frozenset()
-    for _ in range(ROUNDS):
-        table = Table(work, failures, bad)
+    table = Table(work, failures)
+    for at in range(ROUNDS):
+        if at:
+            del table  # before the next takes as much
+            table = Table(work, failures, bad)
         taken, alike = _taken(table)
         bad = frozenset(node for node, share in taken.items() if share <= SURE)
     enough = sum(work.jobs.values()) >= LEAST_JOBS

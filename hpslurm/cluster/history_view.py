@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from hpslurm.cluster import keeps_failing
 from hpslurm.cluster.history import History, Trace, hardware, stamp
@@ -25,7 +25,9 @@ TAGS = {SUSPECT: "FAIL", WATCH: "WARN", FEW: "INFO", USUAL: "PASS"}
 def text(history: History, verbose: bool) -> list[str]:
     """The whole answer: what was looked at, the table, the plan of the worst, what was not seen."""
     told = history.worth_telling if not verbose else [one for one in history.book.verdicts if one.failures]
-    lines = [line for head in _heads(history) for line in render.fitted(head)]
+    first, *others = _heads(history)
+    lines = render.fitted(first)
+    lines += [line for head in others for line in render.labelled("FAIL" if history.suspects else "INFO", head)]
     rows = told if verbose else told[:MOST_ROWS]
     if rows:
         lines += ["", *table(rows, history)]
@@ -51,8 +53,8 @@ def _heads(history: History) -> Iterator[str]:
     )
     suspects = history.suspects
     if suspects:
-        yield f"Suspects: {nodeset.fold(name_of(one.node) for one in suspects)} fail far more than their share."
-        yield f"Keep jobs off: {exclude(history)}"
+        names = nodeset.fold(name_of(one.node) for one in suspects)
+        yield f"Suspects: {names} fail far more than their share. Keep jobs off: {exclude(history)}"
     elif book.jobs < LEAST_JOBS:
         yield f"Too few jobs to accuse a node: {book.jobs}, and it takes some {LEAST_JOBS} to know what is usual here."
     else:
@@ -66,21 +68,30 @@ def exclude(history: History) -> str:
 
 
 def table(verdicts: Sequence[Verdict], history: History) -> list[str]:
-    """A row for each node, and under it what speaks against it."""
+    """A row for each node, and under it what speaks against it. A narrow screen loses columns at the right."""
     width = render.terminal_width()
-    node = max(4, *(len(one.node) for one in verdicts))
-    lines = [
-        f"{'NODE':{node}}  {'VERDICT':9} {'FAILED':>6} {'EXPECTED':>8} {'TIMES':>5} {'CHANCE':>7} {'JOBS':>6} "
-        f"{'HOURS':>6}  LAST"
-    ]
+    node = min(max(4, *(len(one.node) for one in verdicts)), width // 2)
+    columns = list(COLUMNS)
+    while node + sum(size + 2 for _, size, _ in columns) > width:
+        columns.pop()
+    lines = [f"{'NODE':{node}}" + "".join(f"  {name:>{size}}" for name, size, _ in columns)]
     for one in verdicts:
-        chance = "<0.01 %" if one.chance < 0.0001 else f"{100 * one.chance:.2g} %"
-        lines.append(
-            f"{one.node:{node}}  {one.word:9} {one.failures:6} {one.expected:8.1f} {one.ratio:5.1f} {chance:>7} "
-            f"{one.jobs:6} {one.hours:6.0f}  {stamp(one.last)[5:]}".rstrip()
-        )
+        cells = "".join(f"  {show(one):>{size}}" for _, size, show in columns)
+        lines.append(f"{clean(one.node, node):{node}}{cells}")
         lines += render.wrapped("  ", _why(one, history), width)
     return lines
+
+
+COLUMNS: tuple[tuple[str, int, Callable[[Verdict], str]], ...] = (
+    ("VERDICT", 9, lambda one: one.word),
+    ("FAILED", 6, lambda one: str(one.failures)),
+    ("EXPECTED", 8, lambda one: f"{one.expected:.1f}"),
+    ("TIMES", 5, lambda one: f"{one.ratio:.1f}"),
+    ("LAST", 11, lambda one: stamp(one.last)[5:]),
+    ("JOBS", 6, lambda one: str(one.jobs)),
+    ("HOURS", 6, lambda one: f"{one.hours:.0f}"),
+    ("CHANCE", 7, lambda one: "<0.01 %" if one.chance < 0.0001 else f"{100 * one.chance:.2g} %"),
+)
 
 
 def _why(verdict: Verdict, history: History) -> str:

@@ -116,11 +116,11 @@ def by_chance(chance: float) -> str:
 # keeping
 
 
-def keep(folder: str, history: History) -> None:
+def keep(folder: str, history: History, policy: Policy) -> None:
     """Replace what was kept before. Raises OSError."""
     records.refuse_foreign(folder)
     lines: list[dict[str, Any]] = [line_of(one, history) for one in history.worth_telling]
-    head = {"schema": records.SCHEMA, "type": "run", "hook": "history", "time": history.asked.now}
+    head = {**records.run_line(policy, {}, "history"), "time": history.asked.now}
     text = "".join(records.encode(line) + "\n" for line in (head, *lines))
     whole_file.write(os.path.join(folder, FILE), text.encode("utf-8", "replace"), 0o644)
 

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from hpslurm.cluster.history_jobs import HARD, NAMED, OF_JOB, OF_NOBODY, OF_NODE, OF_SITE, SOFT, Job, Told, failure_of
-from hpslurm.cluster.history_jobs import lost_at
+from hpslurm.cluster.history_jobs import (
+    HARD,
+    NAMED,
+    OF_JOB,
+    OF_NOBODY,
+    OF_NODE,
+    OF_SITE,
+    SOFT,
+    Job,
+    Told,
+    failure_of,
+    lost_at,
+)
 from hpslurm.core.values import replace
 
 ONE = Job(1, "FAILED", ("n1",), 0, 3600, "alice", "p5", 1)
@@ -43,7 +54,9 @@ def test_a_hang_that_was_cancelled_counts_where_a_diagnosis_tells_of_it() -> Non
     assert (HARD, ("n1", "n2")) == kind(hung, replace(LOST, blame=OF_NOBODY, confidence="low", host=""))
 
 
-@pytest.mark.parametrize("state", ["COMPLETED", "TIMEOUT", "CANCELLED", "PREEMPTED", "OUT_OF_MEMORY", "DEADLINE", "WHAT"])
+@pytest.mark.parametrize(
+    "state", ["COMPLETED", "TIMEOUT", "CANCELLED", "PREEMPTED", "OUT_OF_MEMORY", "DEADLINE", "WHAT"]
+)
 def test_ends_that_are_not_the_nodes_count_against_none(state: str) -> None:
     assert None is kind(replace(TWO, state=state))
 

@@ -84,7 +84,8 @@ class Lab:
     ``start`` starts only the first so many nodes: 10,000 configured nodes cost little.
     ``hooks`` installs the project's own scripts, such as ``("prolog", "epilog")``, with
     ``settings`` put in place of the assignments at their top. ``policy`` is the text of the
-    policy file that they get; ``keeps_accounts`` starts slurmdbd and its database. In all these texts ``@LAB@`` is the lab's folder.
+    policy file that they get. In all these texts ``@LAB@`` is the lab's folder. ``keeps_accounts``
+    starts slurmdbd and its database.
     """
 
     def __init__(
