@@ -142,6 +142,7 @@ class TestReadOnly:
             "doctor": [["doctor"], ["doctor", "--json"]],
             "explain": [["explain", "efa-missing"]],
             "history": [["history", "--no-aws", "--results", lab.results("n1")]],
+            "hang": [["hang", running, "--here"], ["hang", running, "--here", "--json"]],  # its step: test_hang.py
             "iam-policy": [["iam-policy"]],
             "install": [["install", "--print"], ["install", "--snippet"]],
             "metrics": [["metrics", "--results", lab.results("n1")]],

@@ -37,8 +37,8 @@ from hpslurm.sources.host import Host
 @options.aws_cluster
 @options.no_aws_no_slurm
 @options.as_json()
-@click.option("--html", "html_file", type=click.Path(dir_okay=False), help="Also write the report as one page to FILE.")
-@click.option("-v", "--verbose", is_flag=True, help="Every node that failed at all, and incidents of many nodes.")
+@options.html
+@options.verbose("Every node that failed at all, and incidents of many nodes.")
 @options.results
 @options.policy_path("Folders and mutes.")
 @options.root
@@ -98,7 +98,7 @@ def command(
         click.echo("\n".join(history_view.story_text(seen, node) if node else history_view.text(seen, verbose)))
     sys.stdout.flush()
     if html_file:
-        _write_page(html_file, seen, rules)
+        options.write_page(html_file, history_view.page(seen, _results(seen, rules)))
     return 0
 
 
@@ -151,12 +151,3 @@ def _json(rules: Policy, seen: history.History, node: str) -> list[str]:
         for one in seen.book.incidents
     ]
     return [records.encode(line) for line in (head, *found, *lines, *incidents, end)]
-
-
-def _write_page(path: str, seen: history.History, rules: Policy) -> None:
-    from hpslurm.core import whole_file
-
-    try:
-        whole_file.write(path, history_view.page(seen, _results(seen, rules)).encode())
-    except OSError as error:
-        raise click.ClickException(f"could not write {path}: {error.strerror}") from None

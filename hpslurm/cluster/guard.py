@@ -31,18 +31,33 @@ def apply(results: Sequence[Result], members: Members, policy: Policy) -> list[R
     """The same results, with suggestions withdrawn, pinned to the nodes that they are for, or added to."""
     by_name = {member.name: member for member in members.members}
     findings = [finding for result in results for finding in result.findings if not finding.muted]
-    targets = {
+    targets, workers = wanted(findings, members), workers_of(members)
+    too_many = beyond(targets, workers, policy)
+    guarded = [replace(result, findings=_guarded(result.findings, by_name, members, too_many)) for result in results]
+    if too_many:
+        finding = policy.mute(one_cause(targets, workers, findings, policy))
+        guarded.append(Result("guard", "fail", findings=(finding,)))
+    return guarded
+
+
+def wanted(findings: Iterable[Finding], members: Members) -> set[str]:
+    """Nodes for which a reboot or a replacement is asked, and could be suggested."""
+    by_name = {member.name: member for member in members.members}
+    return {
         finding.subject
         for finding in findings
         if any(item.harm in ACTS for item in finding.suggestions) and not _spared(by_name.get(finding.subject))
     }
-    workers = sum(member.role not in (CONTROLLER, LOGIN) for member in members.members) or 1
-    too_many = len(targets) >= FEWEST and len(targets) > policy.guard_share * workers
-    guarded = [replace(result, findings=_guarded(result.findings, by_name, members, too_many)) for result in results]
-    if too_many:
-        finding = policy.mute(_one_cause(targets, workers, findings, policy))
-        guarded.append(Result("guard", "fail", findings=(finding,)))
-    return guarded
+
+
+def workers_of(members: Members) -> int:
+    """Nodes that are neither controller nor login node; never 0."""
+    return sum(member.role not in (CONTROLLER, LOGIN) for member in members.members) or 1
+
+
+def beyond(targets: set[str], workers: int, policy: Policy) -> bool:
+    """Whether so many nodes ask for it that one cause is likely."""
+    return len(targets) >= FEWEST and len(targets) > policy.guard_share * workers
 
 
 def _spared(member: Member | None) -> str:
@@ -51,16 +66,17 @@ def _spared(member: Member | None) -> str:
         return "not a node that Slurm lists"
     if member.role in (CONTROLLER, LOGIN):
         return f"{member.role} node"
-    return "HyperPod is handling it" if _handled(member) or _at_work(member) else ""
+    return "HyperPod is handling it" if handled(member) or at_work(member) else ""
 
 
-def _handled(member: Member) -> bool:
+def handled(member: Member) -> bool:
+    """Whether the node is out, and HyperPod is handling it or was asked to."""
     node = member.slurm
     out = node is None or is_out(node)
-    return out and (_at_work(member) or (node is not None and bool(reasons.action_of(node.reason))))
+    return out and (at_work(member) or (node is not None and bool(reasons.action_of(node.reason))))
 
 
-def _at_work(member: Member) -> bool:
+def at_work(member: Member) -> bool:
     """Whether HyperPod changes or tests the instance right now."""
     return member.instance is not None and matrix.of_hyperpod(member.instance) in (matrix.BUSY, matrix.CHECKED)
 
@@ -97,29 +113,30 @@ def _suggestions(
         for item in finding.suggestions:
             wanted.setdefault(item, {})[finding.subject] = None
     left: dict[str, list[Suggestion]] = {name: [] for name in subjects}
-    withdrawn: dict[str, list[str]] = {}
+    taken_back: dict[str, list[str]] = {}
     for item, whom in wanted.items():
         names = list(whom)
         for_whom = []
         for name in names:
-            why = _withdrawn(item, by_name.get(name), too_many, group[0].rule)
+            why = withdrawn(item, by_name.get(name), too_many, group[0].rule)
             if not why:
                 for_whom.append(name)
             elif item.harm in ACTS:
-                withdrawn.setdefault(why, []).append(name)
+                taken_back.setdefault(why, []).append(name)
         if item.harm in ACTS and item.command:
-            for put in _acts(item, for_whom, by_name, members):
+            for put in acts(item, for_whom, by_name, members):
                 _give(left, for_whom, put)
         else:
             _give(left, for_whom, item if len(for_whom) == len(subjects) else _pinned(item, for_whom))
-    for why, names in withdrawn.items():
+    for why, names in taken_back.items():
         note = Suggestion(LOOK, f"no reboot or replacement is suggested for {nodeset.fold(names)}: {why}")
         _give(left, names, note)
     return {name: tuple(dict.fromkeys(items)) for name, items in left.items()}
 
 
-def _withdrawn(item: Suggestion, member: Member | None, too_many: bool, rule: Rule) -> str:
-    if member is not None and _handled(member) and item.harm != LOOK and rule.id != NO_RECOVERY.id:
+def withdrawn(item: Suggestion, member: Member | None, too_many: bool, rule: Rule) -> str:
+    """Why this is not suggested for the node, or empty."""
+    if member is not None and handled(member) and item.harm != LOOK and rule.id != NO_RECOVERY.id:
         return "HyperPod is handling it"
     if item.harm not in ACTS:
         return ""
@@ -135,7 +152,7 @@ def _pinned(item: Suggestion, names: Sequence[str]) -> Suggestion:
     return replace(item, command=item.command.replace("{nodes}", shlex.quote(nodeset.fold(names))))
 
 
-def _acts(item: Suggestion, names: Sequence[str], by_name: dict[str, Member], members: Members) -> Iterable[Suggestion]:
+def acts(item: Suggestion, names: Sequence[str], by_name: dict[str, Member], members: Members) -> Iterable[Suggestion]:
     """The reason string, then the same through the API where the ids are known; 25 nodes each."""
     for start in range(0, len(names), MOST_IDS):
         part = names[start : start + MOST_IDS]
@@ -166,7 +183,7 @@ def _jobs(names: Sequence[str], by_name: dict[str, Member]) -> str:
     return f"; jobs there: {named}{more} (state=fail waits until they end)"
 
 
-def _one_cause(targets: set[str], workers: int, findings: Iterable[Finding], policy: Policy) -> Finding:
+def one_cause(targets: set[str], workers: int, findings: Iterable[Finding], policy: Policy) -> Finding:
     counts: dict[str, set[str]] = {}
     for finding in findings:
         if finding.subject in targets:

@@ -16,6 +16,8 @@ from hpslurm.core.text import clean
 from hpslurm.show import page as pages
 from hpslurm.show import render
 from hpslurm.show.page import Row
+from hpslurm.show.plan import plans
+from hpslurm.show.screen import Screen
 
 MOST_ROWS = 20  # nodes of the first screen
 MOST_TIMES = 400  # lines of one node's story
@@ -212,7 +214,7 @@ def story_text(history: History, node: str) -> list[str]:
 
 
 def page(history: History, results: Sequence[Result]) -> str:
-    """The same for a browser: suspects as findings, every machine that failed as a row."""
+    """The same for a browser: suspects as findings with their plans, every machine that failed as a row."""
     rows = [
         Row(
             one.node, "", "", history.machines.instance(one.node), one.word, _why(one, history), "",
@@ -222,4 +224,7 @@ def page(history: History, results: Sequence[Result]) -> str:
         )
         for one in history.book.verdicts
     ]  # fmt: skip
-    return pages.page(results, rows, list(_heads(history)), history.asked.now, title="hpslurm history")
+    first, *others = _heads(history)
+    findings = [finding for result in results for finding in result.findings]
+    answer = Screen("FAIL" if findings else "INFO", " ".join(others), plans=tuple(plans(findings)))
+    return pages.page(results, rows, [first], history.asked.now, title="hpslurm history", answer=answer)

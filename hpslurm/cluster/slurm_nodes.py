@@ -56,7 +56,9 @@ LOOK_AT_SLURMD = Suggestion(
     "clush -w {nodes} 'uptime; systemctl status slurmd --no-pager | head -n 5'",
 )
 RESUME = Suggestion(
-    CONFIGURE, "when the cause is gone: take the node back", "sudo scontrol update nodename={nodes} state=resume"
+    CONFIGURE,
+    "when the cause is fixed: return the node to service",
+    "sudo scontrol update nodename={nodes} state=resume",
 )
 ADVICE: dict[str, tuple[Suggestion, ...]] = {
     DOWN.id: (LOOK_AT_NODE, LOOK_AT_SLURMD, RESUME),

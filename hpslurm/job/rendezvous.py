@@ -21,7 +21,7 @@ from hpslurm.sources.host import Host, error_of
 SECTION = "debugging-guide.md § 1"
 LOOPBACK = Rule("master-addr-loopback", P0, "MASTER_ADDR means each node itself", SECTION)
 UNKNOWN_ADDR = Rule("master-addr-unknown", P0, "MASTER_ADDR has no address on this node", "debugging-guide.md § 12")
-PORT = Rule("master-port-invalid", P0, "MASTER_PORT is no port", SECTION)
+PORT = Rule("master-port-invalid", P0, "MASTER_PORT is not a port", SECTION)
 EPHEMERAL = Rule("master-port-ephemeral", P2, "MASTER_PORT may be taken by any connection", SECTION)
 SHORT = Rule("timeout-short", P2, "Heartbeat limit short for this many nodes", SECTION)
 
@@ -105,20 +105,20 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     )
     if facts.address == "loopback" and several:
         yield LOOPBACK.found(
-            f"MASTER_ADDR is a loopback address in a step of {facts.nodes} nodes; the first node's name wanted",
+            f"MASTER_ADDR is a loopback address in a step of {facts.nodes} nodes; expected the first node's name",
             evidence=[Evidence("environment of this step", "MASTER_ADDR is loopback")],
             suggest=[set_it],
         )
     if facts.address in ("unknown", "no name"):
         yield UNKNOWN_ADDR.found(
-            "MASTER_ADDR is a name that this node cannot resolve; the first node's name wanted",
+            "MASTER_ADDR is a name that this node cannot resolve; expected the first node's name",
             evidence=[Evidence("getent ahosts MASTER_ADDR", "no address")],
             suggest=[Suggestion(LOOK, "ask again", "srun -w {nodes} sh -c 'getent ahosts \"$MASTER_ADDR\"'"), set_it],
         )
     if not facts.port_good:
         yield PORT.found(
-            "MASTER_PORT is no whole number from 1 to 65535",
-            evidence=[Evidence("environment of this step", "MASTER_PORT is no port")],
+            "MASTER_PORT is not a whole number from 1 to 65535",
+            evidence=[Evidence("environment of this step", "MASTER_PORT is not a port")],
             suggest=[Suggestion(CONFIGURE, "set MASTER_PORT to a port such as 29500")],
         )
     elif facts.port is not None and facts.ephemeral[0] <= facts.port <= facts.ephemeral[1]:
@@ -130,7 +130,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
         )
     if facts.heartbeat is not None and facts.nodes is not None and facts.heartbeat < _enough(facts.nodes):
         yield SHORT.found(
-            f"{HEARTBEAT}={facts.heartbeat} for {facts.nodes} nodes, {_enough(facts.nodes)} s wanted",
+            f"{HEARTBEAT}={facts.heartbeat} for {facts.nodes} nodes, expected {_enough(facts.nodes)} s",
             evidence=[Evidence("environment of this step", f"{HEARTBEAT}={facts.heartbeat}")],
             suggest=[Suggestion(CONFIGURE, f"leave it unset, or at least {_enough(facts.nodes)}")],
         )

@@ -57,6 +57,7 @@ class Request:
     html_path: str | None
     as_json: bool
     dry_run: bool
+    verbose: bool = False
 
     @property
     def searches(self) -> bool:
@@ -168,7 +169,7 @@ def _mpirun(request: Request, where: launch.Allocation) -> str:
     if request.mpi != "auto":
         raise WrongOption("--mpi is for srun, not for mpirun", "--launcher")
     if strange := [word for word in request.srun_options if any(map(str.isspace, word))]:
-        raise WrongOption(f"{clean(strange[0], 60)!r}: mpirun cannot hand on a word with blanks")
+        raise WrongOption(f"{clean(strange[0], 60)!r}: mpirun cannot pass on a word that contains spaces")
     if (path := steps.find_mpirun(given, where.env.get("PATH", ""))) is None:
         tried = clean(given, 200) if os.sep in given else f"PATH and {', '.join(steps.MPIRUNS)}"
         raise CannotRun(f"mpirun not found (tried {tried}): give its path with --launcher, or leave it out for srun")

@@ -149,7 +149,7 @@ def _printed_error(facts: Facts, table: Table) -> Finding | None:
     output = facts.output
     if not table.errors:
         return None
-    ended = "though it came to its end" if table.phase() == DONE else f"it stopped {output.phase()}"
+    ended = "although it completed" if table.phase() == DONE else f"it stopped {output.phase()}"
     return ERROR.found(
         f"it printed the error {table.errors[0]!r}; {ended}",
         evidence=_lines(output, [*table.errors, *output.log.warnings]),
@@ -178,7 +178,7 @@ def _rows_missing(facts: Facts, table: Table) -> Finding | None:
     there = f"{size_name(table.rows[0].size)} to {size_name(table.rows[-1].size)}" if table.rows else "none"
     return INCOMPLETE.found(
         f"{table.missing} of {count(table.wanted, 'size')} that were asked for have no readable row, "
-        "though it came to its end",
+        "although it completed",
         evidence=[
             Evidence(output.source, f"{count(len(table.rows), 'row')} that can be read: {there}"),
             Evidence(output.source, "NCCL lines in the same stream may have cut them: use NCCL_DEBUG_FILE"),
@@ -211,7 +211,7 @@ def _part_missing(facts: Facts, table: Table) -> Finding | None:
         gone = "its last lines"
     else:
         return None
-    return INCOMPLETE.found(f"the table came to its end, but {gone} cannot be read: keep the whole output")
+    return INCOMPLETE.found(f"the table is complete, but {gone} cannot be read: keep the whole output")
 
 
 def _bad_status(facts: Facts, table: Table) -> Finding | None:

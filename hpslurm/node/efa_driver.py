@@ -65,7 +65,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
         )
     if facts.devices and (facts.files < facts.devices or facts.closed):
         yield CLOSED.found(
-            f"{facts.files - len(facts.closed)} device files may be opened, {facts.devices} wanted",
+            f"{facts.files - len(facts.closed)} device files may be opened, expected {facts.devices}",
             evidence=[Evidence("/dev/infiniband", f"{facts.files} uverbs files")]
             + [Evidence(path, "may not be read and written") for path in facts.closed[:8]],
             suggest=[

@@ -71,7 +71,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     driver = "open" if facts.open_driver else "proprietary"
     yield OFF.found(
         f"no peer-memory module, and no dma-buf with the {driver} driver on Linux {facts.kernel[0]}.{facts.kernel[1]}; "
-        "one of them wanted",
+        "expected one of them",
         evidence=[
             Evidence(f"{efa.SYSFS}/*/device/p2p", "empty"),
             Evidence("/sys/module", f"none of {', '.join(MODULES)}"),

@@ -36,7 +36,7 @@ IN_INIT = "in NCCL's start, after the device list (bootstrap, network plugin)"
 IN_WARMUP = "in the warm-up, before the first size was done: the first transfer between GPUs"
 IN_SIZE = "while running a size"
 IN_TEARDOWN = "after the last size, while ending"
-DONE = "nowhere: it came to its end"
+DONE = "nowhere: it completed"
 
 
 @dataclass(frozen=True)

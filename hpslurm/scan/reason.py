@@ -253,7 +253,7 @@ def _nothing(case: Case, unknown: list[Event], missing: list[str]) -> Diagnosis:
     kinds = case.kinds - set(WORDS)
     benign = case.of("benign")
     for ended in case.of("ended-well"):
-        why = f"the program says that it came to its end at {ended.file}:{ended.line}"
+        why = f"the program says that it completed at {ended.file}:{ended.line}"
         return Diagnosis(HEALTHY, "medium", why, None, None, tuple(missing))
     if case.life:
         where = f"work went on at {case.life[-1].file}:{case.life[-1].line}"
@@ -377,6 +377,6 @@ def _hung(
             chosen = replace(life, pattern="silent-rank") if life is not None else chosen
         confidence = "medium"
     else:
-        missing.append(f"logs of ranks {ranks}: they do not complain while the others wait")
+        missing.append(f"the logs of rank{'s' * (len(quiet) > 1)} {ranks}, silent while the others wait")
     host = case.hosts.get(quiet[0]) if len(quiet) == 1 else None
     return cause, confidence, why, Culprit(rank=quiet[0], host=host), chosen

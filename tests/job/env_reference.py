@@ -27,7 +27,7 @@ information, folded into one finding per kind:
 - `env-obsolete`: does nothing bad, and is no longer needed.
 - `env-removed`: current versions do not read it. `env-renamed`: use the new name.
 - `env-ineffective`: belongs to a transport that EFA does not use, or the installed version does not read it yet.
-- `env-unknown-name`: no library reads it; a typing error, or a rumour. Names are known up to NCCL {newest}.
+- `env-unknown-name`: no library reads it; a typo, or a name that never existed. Names are known up to NCCL {newest}.
 
 Where a rule holds for some instance types or versions only, the table says so; the type is read from the machine,
 NCCL's and the plugin's version from the library's file. A library in a container is seen only by a check that runs in

@@ -127,7 +127,7 @@ def test_a_healthy_pair_passes_without_a_finding():
 def test_one_slow_size_fails_though_the_average_is_fine():
     found = verdict(at_8_gib(358.4))
     assert (["busbw-failed"], 3) == ([finding.rule.id for finding in found.findings], found.exit_code)
-    assert "8 GiB 358.4 GB/s, at least 358.5 wanted" in found.findings[0].detail
+    assert "8 GiB 358.4 GB/s, expected at least 358.5" in found.findings[0].detail
     assert ["good", "good", "good", "failed"] == [one.outcome for one in found.sizes]
 
 
@@ -457,7 +457,7 @@ def test_an_error_that_nccl_kept_is_no_pass(end):
     text = text if end else text[: text.index("#\n# Coll")]
     found = verdict(text)
     assert (["busbw-run-failed"], 1) == ([one.rule.id for one in found.findings], found.exit_code)
-    assert "'remote process exited'; though it came to its end" in found.findings[0].detail
+    assert "'remote process exited'; although it completed" in found.findings[0].detail
 
 
 def test_a_table_that_nobody_can_check_the_ranks_of_says_so():

@@ -85,7 +85,7 @@ def test_clock(facts: clock.Facts, found: list[str]) -> None:
 def test_mtu_counts_each_interface() -> None:
     assert [] == ids(mtu, mtu.Facts({"ens32": 9000}))
     (finding,) = mtu.judge(mtu.Facts({"ens32": 9001, "ens33": 8999, "ens34": 1500}), POLICY)
-    assert "ens34 carries 1500 bytes, 9000 wanted" == finding.detail
+    assert "ens34 carries 1500 bytes, expected 9000" == finding.detail
     assert 2 == len(finding.evidence)
 
 
