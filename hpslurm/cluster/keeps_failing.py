@@ -7,13 +7,13 @@ are older than three days.
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hpslurm.cluster.history import History, hardware, stamp
+from hpslurm.cluster.history_kept import FILE, FRESH, kept
 from hpslurm.cluster.history_machines import name_of
 from hpslurm.cluster.history_stats import SUSPECT, Verdict
 from hpslurm.cluster.model import Gathered
@@ -26,17 +26,7 @@ from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass, replace
 
 KEEPS_FAILING = Rule("node-keeps-failing", P1, "A node fails far more jobs than the others", "debugging-guide.md § 7")
-FILE = "history.jsonl"
-FRESH = 3 * 86400.0  # seconds
 MOST_TRACES = 6
-
-
-@dataclass(frozen=True)
-class Verdicts:
-    """What was kept. ``time`` is when it was looked at, seconds since the epoch; lines are ``node_history``."""
-
-    time: float
-    lines: tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True)
@@ -123,36 +113,6 @@ def keep(folder: str, history: History, policy: Policy) -> None:
     head = {**records.run_line(policy, {}, "history"), "time": history.asked.now}
     text = "".join(records.encode(line) + "\n" for line in (head, *lines))
     whole_file.write(os.path.join(folder, FILE), text.encode("utf-8", "replace"), 0o644)
-
-
-def kept(folders: Sequence[str]) -> Verdicts | None:
-    """The newest that was kept in any of the folders; None where there is none."""
-    found = [one for folder in folders if (one := _read(os.path.join(folder, FILE)))]
-    return max(found, key=lambda one: one.time, default=None)
-
-
-def _read(path: str) -> Verdicts | None:
-    try:
-        lines = [json.loads(line) for line in records.read_text(path).splitlines()]
-    except (OSError, ValueError, RecursionError):
-        return None
-    lines = [line for line in lines if isinstance(line, dict)]
-    times = [line.get("time") for line in lines if line.get("type") == "run"]
-    when = times[0] if times and isinstance(times[0], (int, float)) else None
-    return Verdicts(float(when), tuple(filter(_whole, lines))) if when is not None else None
-
-
-_NUMBERS = ("jobs", "node_hours", "failures", "expected", "ratio", "chance")
-
-
-def _whole(line: Mapping[str, Any]) -> bool:
-    """A line of ours, with all that a reader counts on."""
-    return (
-        line.get("type") == "node_history"
-        and all(isinstance(line.get(name), str) for name in ("node", "verdict", "instance", "gpu"))
-        and all(isinstance(line.get(name), (int, float)) for name in _NUMBERS)
-        and isinstance(line.get("evidence"), list)
-    )
 
 
 # the check of diagnose
