@@ -24,11 +24,13 @@ from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass, replace
 from hpslurm.job import cause, diagnoses, gpu_history, report
 from hpslurm.scan import joblog
-from hpslurm.sources import sacct
+from hpslurm.sources import sacct, slurm
+from hpslurm.sources.host import Host
 
 SAME_JOB = 86400.0  # seconds between a job's end and its diagnosis; job ids come again
 MOST_RECORDS = 200_000  # epilogs whose first line is read
 MOST_JUDGED = 5_000  # failed jobs without a kept diagnosis whose records are read and judged now
+SECONDS = 25.0  # for what Slurm is asked of now
 DOWN = "DOWN"
 # Findings about the hardware of a node beside XIDs: those that follow a GPU, and EFA.
 HARDWARE = frozenset(rule for group in gpu_history.SAME for rule in group) | {"efa-missing"}
@@ -66,6 +68,7 @@ class History:
     traces: Mapping[str, tuple[Trace, ...]]
     sources: tuple[str, ...]
     missing: tuple[Result, ...]
+    listed: frozenset[str] = frozenset()  # nodes that Slurm has now; empty where it did not tell
 
     @property
     def worth_telling(self) -> list[Verdict]:
@@ -73,8 +76,12 @@ class History:
 
     @property
     def suspects(self) -> list[Verdict]:
-        """Those that are still there: a machine that was replaced is nobody's worry now."""
-        return [one for one in self.book.suspects if self.machines.present(name_of(one.node)) == one.node]
+        """Those that are still there: a machine that was replaced or removed is nobody's worry now."""
+        return [one for one in self.book.suspects if self.is_there(one.node)]
+
+    def is_there(self, machine: str) -> bool:
+        name = name_of(machine)
+        return self.machines.present(name) == machine and (not self.listed or name in self.listed)
 
     def gpu(self, machine: str) -> str:
         """The GPU that most of its traces name, if it is always the same one."""
@@ -112,7 +119,8 @@ def look(
     kept = _Kept(folders, asked)
     missing += [Result("records", UNKNOWN, clean(trouble)) for trouble in kept.troubles]
     machines = Machines(kept.seen(), cloud.launched, asked.since)
-    events = _events(root, asked, missing) if ask_slurm else []
+    cluster, listed = _slurm_now(root) if ask_slurm else ("", frozenset[str]())
+    events = _events(root, asked, cluster, missing) if ask_slurm else []
     downs: dict[str, list[int]] = {}
     for event in events:
         if event.state.startswith(DOWN):
@@ -127,7 +135,7 @@ def look(
     book = ledger.close()
     traces = _by_machine([*_of_events(events, machines), *kept.traces(machines), *_of_cloud(cloud, machines)])
     sources = tuple(filter(None, (source, "sacctmgr" if events else "", kept.said, "HyperPod" if cloud.traces else "")))
-    return History(asked, book, machines, traces, sources, tuple(missing))
+    return History(asked, book, machines, traces, sources, tuple(missing), listed)
 
 
 def _fill(
@@ -169,9 +177,21 @@ def _fill(
     return "the epilogs' records" if count else ""
 
 
-def _events(root: str, asked: Asked, missing: list[Result]) -> list[sacct.Event]:
+def _slurm_now(root: str) -> tuple[str, frozenset[str]]:
+    """The cluster's name, since slurmdbd may keep several, and its nodes; empty where Slurm does not tell."""
+    host = Host(root, seconds=SECONDS)
     try:
-        return sacct.events(root, asked.since)
+        name = slurm.config(host).get("clustername", ("",))[0]
+        return name, frozenset(node.name for node in slurm.nodes(host).nodes)
+    except Exception:  # then nothing is filtered by it
+        return "", frozenset()
+    finally:
+        host.end_all()
+
+
+def _events(root: str, asked: Asked, cluster: str, missing: list[Result]) -> list[sacct.Event]:
+    try:
+        return sacct.events(root, asked.since, cluster)
     except Exception as error:
         missing.append(Result("sacctmgr", UNKNOWN, probe.reason(error)))
         return []

@@ -31,9 +31,9 @@ FEW_HOURS, FEW_JOBS = 24.0, 10  # of work, below which a node that failed has sh
 LEAST_JOBS = 30  # on all nodes together, below which nobody knows what is usual here
 QUIET = 0.01  # chance of no failure since the last one, at its own rate, below which it seems to be mended
 DAY = 86400
-# What part of the error each kind may use (a weighted Bonferroni correction): failures that nothing names as hardware
-# are least to be trusted, since what programs do of themselves comes in waves.
-PART = {NAMED: 0.9, HARD: 0.08, SOFT: 0.02}
+# What part of the error each kind may use (a weighted Bonferroni correction): failures that name nobody come in waves
+# and in company, of programs and of other nodes, and are trusted the less the less is known of them.
+PART = {NAMED: 0.97, HARD: 0.02, SOFT: 0.01}
 PRIOR = 1.0  # failures expected and seen that shrink a ratio to 1: of 1 in 1 little is left, of 9 in 40 most
 TOGETHER = 600  # seconds in which a node's faults are one, whatever number of jobs they end
 Kind = tuple[str, str, int]  # partition or user, kind of failure, size class

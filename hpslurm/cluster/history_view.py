@@ -113,8 +113,9 @@ def _why(verdict: Verdict, history: History) -> str:
         parts.append("quiet since: at its rate it would have failed again")
     if verdict.word == FEW:
         parts.append("too little work to say more")
-    if history.machines.present(name_of(verdict.node)) != verdict.node:
-        parts.append("this machine was replaced")
+    if not history.is_there(verdict.node):
+        replaced = history.machines.present(name_of(verdict.node)) != verdict.node
+        parts.append("this machine was replaced" if replaced else "Slurm has no such node now")
     return "; ".join(filter(None, parts))
 
 

@@ -47,7 +47,7 @@ def line_of(verdict: Verdict, history: History) -> dict[str, Any]:
         "type": "node_history",
         "node": name_of(verdict.node),
         "instance": history.machines.instance(verdict.node),
-        "present": history.machines.present(name_of(verdict.node)) == verdict.node,
+        "present": history.is_there(verdict.node),
         "verdict": verdict.word,
         "jobs": verdict.jobs,
         "node_hours": round(verdict.hours, 1),

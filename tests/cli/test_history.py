@@ -102,6 +102,21 @@ def test_a_replaced_machine_takes_its_history_with_it(cluster: Path) -> None:
     assert "" == run(cluster, "--exclude").output
 
 
+def test_a_node_that_is_gone_and_events_of_another_cluster_of_the_same_slurmdbd_are_left_out(
+    cluster: Path, write: Callable[..., Path]
+) -> None:
+    nodes = "".join(f"NodeName={node} Arch=x86_64\n   State=IDLE\n\n" for node in accounts.NODES if node != SICK)
+    (cluster / "nodes").write_text(nodes)
+    old = "echo 'unrecognized option' >&2; exit 1"
+    cases = f'*--json*) {old};; *config*) echo "ClusterName = other";; *) cat {cluster}/nodes;;'
+    write("root/usr/bin/scontrol", f'#!/bin/sh\ncase "$*" in {cases} esac\n', 0o755)
+    text = " ".join(run(cluster).output.split())
+    assert "Slurm has no such node now" in text
+    assert "suspects: 0" in text
+    assert "DRAIN" not in text
+    assert "" == run(cluster, "--exclude").output
+
+
 def test_without_an_accounting_the_epilogs_records_do(cluster: Path, write: Callable[..., Path]) -> None:
     write("root/usr/bin/sacct", DOWN, 0o755)
     for job in range(1, 4):
