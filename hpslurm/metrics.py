@@ -49,6 +49,9 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "findings_muted": ("Findings that the site lives with.", ("node", "hook")),
     "finding": ("What was found; 1.", ("node", "hook", "rule", "priority", "cause", "muted")),
     "gated": ("Findings for which the prolog told Slurm to drain the node.", ("node",)),
+    "history_timestamp_seconds": ("When hpslurm history --keep last looked.", ()),
+    "node_failures_total": ("Failures that can be the node's, in the weeks that history looked at.", ("node",)),
+    "node_suspect": ("1 for a node that fails far more than its share, 0 for one that failed, too.", ("node",)),
     "job_stalled_seconds": (
         "For how long a job stands still on all nodes that tell of it; 0 where one of them works.",
         ("job", "user"),
@@ -144,11 +147,21 @@ def _left_over(results: str, now: float, troubles: list[str]) -> Mapping[tuple[s
 # numbers
 
 
-def families(seen: Seen, policy: Policy, boot: str, expected: str) -> list[Family]:
+NodeFailures = tuple[str, int, bool]  # a node, its failures over some weeks, and whether it is a suspect
+
+
+def families(
+    seen: Seen,
+    policy: Policy,
+    boot: str,
+    expected: str,
+    history: tuple[float, Sequence[tuple[str, int, bool]]] = (0, ()),
+) -> list[Family]:
     """All metrics that have a value.
 
     ``policy.node`` is this machine and ``boot`` its boot: what it recorded before is history. ``expected`` is the
-    node that is named even if it left no record; empty where nobody knows which nodes there should be.
+    node that is named even if it left no record; empty where nobody knows which nodes there should be. ``history`` is
+    when jobs were last looked at, and of each node that failed the failures and whether it is a suspect.
     """
     made = {name: Family(f"hpslurm_{name}", text, labels) for name, (text, labels) in FAMILIES.items()}
 
@@ -186,6 +199,12 @@ def families(seen: Seen, policy: Policy, boot: str, expected: str) -> list[Famil
     told = {record.node: facts for record in seen.records if (facts := job_activity.activity(record))}
     for (job, uid), seconds in list(job_activity.stalled(told).items())[:MOST]:
         put("job_stalled_seconds", seconds, _word(job), _user(uid))
+    when, verdicts = history
+    if when:
+        put("history_timestamp_seconds", when)
+    for node, failures, suspect in verdicts:
+        put("node_failures_total", failures, clean(node, 80))
+        put("node_suspect", suspect, clean(node, 80))
     return [one for one in made.values() if one.values]
 
 

@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "doctor": ("doctor:command", "Is hpslurm installed right here, and does Slurm run it?"),
     "explain": ("explain:command", "What a finding, a cause, an XID or a section means, and what to do."),
+    "history": ("history:command", "Nodes that keep failing, over all jobs of some weeks."),
     "hang": ("hang:command", "Which rank of a running job hangs, on which node, and why."),
     "iam-policy": ("iam_policy:command", "Print the IAM policy that diagnose needs."),
     "install": ("install:command", "Print the exact steps that put the hooks on this cluster; change nothing."),

@@ -12,6 +12,7 @@ import click
 
 from hpslurm import hooks, metrics
 from hpslurm.cli import options
+from hpslurm.cluster import history_kept
 from hpslurm.core import policy, records, whole_file
 from hpslurm.core.text import clean
 from hpslurm.metrics import Family
@@ -62,7 +63,7 @@ def command(output: str | None, results: str | None, shared: bool, policy_path: 
         raise click.ClickException(f"{error.filename or folder}: {error.strerror}; nothing was written") from None
     for trouble in (*rules.problems, *troubles):
         _warn(trouble)
-    made = metrics.families(seen, rules, records.boot_id(), "" if shared else rules.node)
+    made = metrics.families(seen, rules, records.boot_id(), "" if shared else rules.node, _history(folder))
     text: bytes = client.generate_latest(_Source(made, client))
     if output is None:
         click.echo(text, nl=False)
@@ -76,6 +77,16 @@ def command(output: str | None, results: str | None, shared: bool, policy_path: 
         remedy = "; make the folder that node_exporter's --collector.textfile.directory names"
         hint = remedy if isinstance(error, FileNotFoundError) else ""
         raise click.ClickException(f"could not write {output}: {error.strerror}{hint}") from None
+
+
+def _history(folder: str) -> tuple[float, list[tuple[str, int, bool]]]:
+    """What ``history --keep`` left; verdicts that are days old are none, and the time tells."""
+    kept = history_kept.kept([folder])
+    if kept is None:
+        return 0.0, []
+    fresh = time.time() - kept.time <= history_kept.FRESH
+    present = [line for line in kept.lines if line.get("present", True)] if fresh else []
+    return kept.time, [(line["node"], int(line["failures"]), line["verdict"] == "suspect") for line in present]
 
 
 def _warn(text: str) -> None:
@@ -103,7 +114,9 @@ class _Source:
 
     def collect(self) -> Iterator[Any]:
         for family in self.families:
-            gauge = self.client.core.GaugeMetricFamily(family.name, family.help, labels=family.labels)
+            counts = family.name.endswith("_total")
+            kind = self.client.core.CounterMetricFamily if counts else self.client.core.GaugeMetricFamily
+            made = kind(family.name, family.help, labels=family.labels)
             for labels, number in family.values.items():
-                gauge.add_metric(labels, number)
-            yield gauge
+                made.add_metric(labels, number)
+            yield made

@@ -11,7 +11,7 @@ import click
 from hpslurm.cli import options
 from hpslurm.core import policy, records
 from hpslurm.core.probe import Unknown, worst
-from hpslurm.job import cause, first_screen, report, report_view
+from hpslurm.job import cause, diagnoses, first_screen, report, report_view
 from hpslurm.show.progress import Progress
 from hpslurm.sources import slurm
 from hpslurm.sources.host import Host
@@ -97,6 +97,8 @@ def command(
     if known.has_output and (output or not report.well(known.job)):
         with Progress(f"reading the output of job {job_id}, and reasoning"):
             ended = cause.find(known.job, output, known.found, known.counted)
+        if not only:  # of all its nodes
+            _keep(known, ended, rules, results)
     outcome = report_view.results_of(known, ended)
     if as_json:
         made = first_screen.plans(known, ended).all
@@ -110,6 +112,13 @@ def command(
     if html_file:
         options.write_page(html_file, report_view.page_of(known, ended, outcome, time.time()))
     return 3 if worst(outcome, fail_on, strict) else 0
+
+
+def _keep(known: report.JobReport, ended: cause.Cause, rules: policy.Policy, results: str | None) -> None:
+    """What was found out, for ``history``: only root may, and only of a job that is over."""
+    job = known.job
+    if os.geteuid() == 0 and job is not None and known.over and job.end_time:
+        diagnoses.keep(report.folders(rules, results), job.id, float(job.end_time), ended.diagnosis, job.nodes)
 
 
 def _failed_jobs(root: str) -> tuple[list[slurm.SlurmJob], str]:

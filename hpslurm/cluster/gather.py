@@ -5,6 +5,7 @@ What there is to look at stands in two tables of checks: ``checks.py`` and ``aws
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -85,7 +86,8 @@ def diagnose(
         results += brought
     say(f"judging {len(members.members)} nodes")
     records_of = partial(node_records.all_of, folders)
-    gathered = Gathered(members, answers.listed, answers.queue, _whole_cluster(view), records_of)
+    kept_in = tuple(os.path.dirname(folder) for folder in folders)
+    gathered = Gathered(members, answers.listed, answers.queue, _whole_cluster(view), records_of, kept_in)
     results += _judge(gathered, answers, policy, only)
     named = frozenset(node.name for node in answers.nodes)
     named = named or frozenset(instance.subject for instance in aws_checks.instances(view))

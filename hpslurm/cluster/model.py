@@ -149,3 +149,4 @@ class Gathered:
     queue: tuple[Queued, ...] = ()
     hyperpod: Cluster | None = None
     records_of: Callable[[str], list[Record]] = lambda node: []  # every record of a node that is kept
+    results: tuple[str, ...] = ()  # folders of results, in which verdicts over many jobs may be kept

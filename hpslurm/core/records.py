@@ -505,7 +505,7 @@ def read(path: str, node: str, hook: str) -> Record:
     return parse(read_text(path), node, hook)
 
 
-def read_text(path: str) -> str:
+def read_text(path: str, most: int = LARGEST) -> str:
     """The lines of a record as they are. Raises as ``read``."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -513,7 +513,7 @@ def read_text(path: str) -> str:
         if not stat.S_ISREG(about.st_mode) or about.st_uid not in (0, os.geteuid()) or about.st_mode & 0o022:
             raise ValueError("refused: not a regular file that only root may write")
         with os.fdopen(os.dup(handle), "rb") as file:
-            return file.read(LARGEST).decode("utf-8", "replace")
+            return file.read(most).decode("utf-8", "replace")
     finally:
         os.close(handle)
 

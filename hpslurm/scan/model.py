@@ -28,6 +28,7 @@ class Cause:
     fatal: bool
     suggest: tuple[dict[str, str], ...]
     ask: str
+    blame: str
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,7 @@ def causes() -> dict[str, Cause]:
             row.get("fatal", False),
             tuple(row.get("suggest", ())),
             row.get("ask", ASK),
+            row["blame"],
         )
         for row in toml.table("causes", "cause")
     }

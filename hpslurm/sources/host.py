@@ -84,6 +84,9 @@ SACCT_FIELDS = (
     "JobIDRaw,User,UID,GID,State,ExitCode,DerivedExitCode,Partition,Submit,Start,End,NodeList,Reason,WorkDir,JobName"
 )
 SACCT_MARK = "\x1f"
+# Of many jobs: nothing that a user may write (names, paths, comments), so that no row can be imitated.
+SACCT_ENDED_FIELDS = "JobIDRaw,State,ExitCode,Start,End,User,Partition,NodeList"
+EVENT_FIELDS = "Cluster,NodeName,TimeStart,TimeEnd,State,User,Reason"
 _SACCT = ("-X", "-n", "-P", f"--delimiter={SACCT_MARK}", f"--format={SACCT_FIELDS}")
 _FAILED = ("-S", "now-1day", "-E", "now", "-s", "BF,CA,DL,F,NF,OOM,PR,TO")
 SQUEUE_FORMAT = "%A|%T|%u|%U|%P|%D|%S|%e|%N|%r"  # no job name: nobody needs it here, and anybody writes it
@@ -117,6 +120,12 @@ COMMANDS = {
     "sacct": _slurm("sacct", *_SACCT, "-j"),
     "sacct_day": _slurm("sacct", *_SACCT, *_FAILED, "-u"),
     "sacct_day_all": _slurm("sacct", *_SACCT, *_FAILED, "-a"),
+    # Every run of requeued jobs, too (-D); a page of time, since a month may hold a million jobs.
+    "sacct_ended": _slurm(
+        *("sacct", "-a", "-X", "-D", "-n", "-P", f"--delimiter={SACCT_MARK}", f"--format={SACCT_ENDED_FIELDS}"),
+        *("--starttime={}", "--endtime={}"),
+    ),
+    "sacctmgr_events": _slurm("sacctmgr", "-n", "-P", "show", "event", f"format={EVENT_FIELDS}", "start={}"),
     # FI_HMEM=system: without it libfabric starts CUDA on a GPU that may be sick or another job's.
     "fi_info": Command(("/opt/amazon/efa/bin/fi_info", "/usr/bin/fi_info"), ("-p", "efa"), (("FI_HMEM", "system"),)),
     "chronyc": Command(("/usr/bin/chronyc",), ("-n", "tracking")),
@@ -408,7 +417,9 @@ class Host:
         if lock is None:
             return
         try:
-            child = self._spawn(name, [self.path(program), *command.options, *words], self._environment(command))
+            child = self._spawn(
+                name, [self.path(program), *_filled(command.options, words)], self._environment(command)
+            )
             self._children[key] = child
             _sign(lock, child.pid)
         except OSError as error:
@@ -591,6 +602,13 @@ class Host:
         until = time.monotonic() + KILL_GRACE
         while any(not child.ended() for child in running) and time.monotonic() < until:
             time.sleep(0.005)
+
+
+def _filled(options: tuple[str, ...], words: tuple[str, ...]) -> list[str]:
+    """The words behind the options; first those that options have a place for, written {}."""
+    left = list(words)
+    made = [option.replace("{}", left.pop(0)) if "{}" in option and left else option for option in options]
+    return [*made, *left]
 
 
 def _take(child: _Child, fd: int) -> None:

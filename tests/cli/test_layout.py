@@ -7,6 +7,7 @@ import pty
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from hpslurm.job import hang_facts
 from hpslurm.show import screen
 from tests.aws_server import serve
 from tests.core.test_replay import efa
-from tests.fake import hanging, nccl_tests
+from tests.fake import accounts, hanging, nccl_tests
 from tests.test_hosts import build
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +35,7 @@ PRINTS = {
     "diagnose": ("diagnose", "--no-slurm", "--region", "us-west-2", "--reports", "@/results", "--policy", "@/none"),
     "doctor": ("doctor", "--policy", "@/strange.toml"),
     "explain": ("explain", "79", "--no-pager"),
+    "history": ("history", "--root", "@/month/root", "--results", "@/month/results", "--policy", "@/none", "--no-aws"),
     "hang": ("hang", "--from", "@/hang.jsonl", "--stacks", "-v"),
     "iam-policy": ("iam-policy", "--why", "--ssm"),
     "nccl-tests judge": ("nccl-tests", "judge", "@/run.txt", "--instance-type", "p5.48xlarge", "--nodes", "2"),
@@ -64,6 +66,7 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for line in records.lines(policy, {"SLURM_JOB_ID": "77"}, "prolog", [efa(16, policy)]):
             writer.write(line)
         writer.close()
+    accounts.month(folder / "month", time.time())
     with serve("sick"):
         yield folder
 

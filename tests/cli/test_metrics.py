@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
+import shutil
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from hpslurm.cli import metrics as command
 from hpslurm.core.policy import Policy
 from hpslurm.metrics import FAMILIES
+from tests.fake import accounts
 from tests.lab.prepare import promtool
 from tests.test_hosts import build
 
@@ -106,8 +110,9 @@ def test_promtool_takes_what_is_printed_of_real_records(
     assert (0, "") == (done.returncode, done.stderr)
     checked = ask("check", "metrics", text=done.stdout)
     assert (0, "", "") == (checked.returncode, checked.stdout, checked.stderr)
-    of_a_job = {"job_stalled_seconds"}  # no job waits on the GPUs of this machine: tests/test_metrics.py has one
-    assert {f"hpslurm_{name}" for name in FAMILIES.keys() - of_a_job} == set(series(done.stdout))
+    # no job waits on the GPUs of this machine, and nobody kept a history: other tests have them
+    others = {"job_stalled_seconds", "history_timestamp_seconds", "node_failures_total", "node_suspect"}
+    assert {f"hpslurm_{name}" for name in FAMILIES.keys() - others} == set(series(done.stdout))
 
 
 def test_promtool_would_say_so(ask: Callable[..., subprocess.CompletedProcess[str]]) -> None:
@@ -289,7 +294,10 @@ def test_the_admin_guide_has_every_metric_with_its_labels() -> None:
     own = {name: [one for one in labels if one not in ("node", "hook")] for name, (_, labels) in FAMILIES.items()}
     assert own == {name: re.findall(r"`(\w+)`", rows.get(name, "missing")) for name in FAMILIES}
     without_hook = [name for name, (_, labels) in FAMILIES.items() if "node" in labels and "hook" not in labels]
-    assert (["build_info", "nodes", "job_stalled_seconds"], ["gated"]) == (
+    assert (
+        ["build_info", "nodes", "history_timestamp_seconds", "job_stalled_seconds"],
+        ["gated", "node_failures_total", "node_suspect"],
+    ) == (
         [name for name, (_, labels) in FAMILIES.items() if "node" not in labels],
         without_hook,
     )
@@ -328,6 +336,41 @@ def test_every_alert_is_tried_and_asks_for_metrics_that_exist() -> None:
     cases = re.findall(r"alertname: (\w+)\n\s+exp_alerts:(.*)", tried)
     assert alerts == {name for name, expected in cases if not expected.strip()}
     assert set() == set(re.findall(r"\bhpslurm_(\w+)", text)) - set(FAMILIES)
+
+
+def queries() -> dict[str, str]:
+    """Every query of the dashboard, by panel and letter."""
+    panels = json.loads((TOP / "docs/dashboard.json").read_text())["panels"]
+    return {f"{panel['title']} {one['refId']}": one["expr"] for panel in panels for one in panel["targets"]}
+
+
+def test_the_dashboard_shows_every_metric_and_none_that_is_not_there() -> None:
+    asked = set(re.findall(r"\bhpslurm_(\w+)", " ".join(queries().values())))
+    assert set(FAMILIES) == asked
+
+
+def test_prometheus_answers_every_query_of_the_dashboard(
+    tmp_path: Path, results: Path, ask: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """Its own engine, on the metrics of real records; a job that waits stands in for one that the hooks saw wait."""
+    root, month = accounts.month(tmp_path, time.time())
+    words = ("history", "--root", root, "--results", month, "--policy", "/nonexistent", "--no-aws", "--keep")
+    subprocess.run([*HPSLURM, *map(str, words)], cwd="/", check=True, capture_output=True)
+    shutil.copytree(results, tmp_path / "all")
+    (tmp_path / "all").chmod(0o755)
+    shutil.copy(month / "history.jsonl", tmp_path / "all")
+    text = run("--results", tmp_path / "all").stdout + 'hpslurm_job_stalled_seconds{job="7",user="bob"} 700\n'
+    given = [line.rpartition(" ") for line in text.splitlines() if line.startswith("hpslurm_")]
+    series = [{"series": name, "values": f"{number}x5"} for name, _, number in given]
+    tests = [{"expr": query, "eval_time": "3m", "exp_samples": []} for query in queries().values()]
+    rules = {"rule_files": [], "tests": [{"interval": "1m", "input_series": series, "promql_expr_test": tests}]}
+    (tmp_path / "tests.yml").write_text(json.dumps(rules))
+    done = ask("test", "rules", tmp_path / "tests.yml")
+    told = done.stdout + done.stderr
+    assert "parse error" not in told
+    answered = {query for query in queries().values() if f"expr: {json.dumps(query)}" in told}
+    nothing = ("hpslurm_cut_off", 'priority="P2"')  # on this machine no hook was cut off, and nothing is muted or P2
+    assert [] == [query for query in set(queries().values()) - answered if not any(one in query for one in nothing)]
 
 
 def test_the_alerts_follow_the_intervals_and_shares_of_the_site() -> None:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from hpslurm.core.finding import P0, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import FAIL, Result
 from hpslurm.job import hang_facts
-from tests.fake import hanging
+from tests.fake import accounts, hanging
 from tests.fake import nccl_tests as fake
 
 ROOT = Path(__file__).parents[2]
@@ -106,6 +107,15 @@ def of_diagnose(tmp_path: Path, kept: Path) -> list[dict[str, Any]]:
     return hpslurm("diagnose", "--json", "--no-aws", "--no-slurm", "--reports", str(kept / "nodes"))
 
 
+def of_history(tmp_path: Path, kept: Path) -> list[dict[str, Any]]:
+    root, results = accounts.month(tmp_path, time.time())
+    words = ("--root", str(root), "--results", str(results), "--policy", "/nonexistent", "--no-aws", "--keep", "--json")
+    lines = hpslurm("history", *words)
+    for path in (*sorted((results / "diagnoses").glob("*.jsonl")), results / "history.jsonl"):
+        lines += [json.loads(line) for line in path.read_text().splitlines()]
+    return lines
+
+
 def of_bundle(tmp_path: Path, kept: Path) -> list[dict[str, Any]]:
     log = tmp_path / "job.out"
     log.write_text(LOG)
@@ -160,6 +170,7 @@ def of_hook(tmp_path: Path, kept: Path) -> list[dict[str, Any]]:
 OUTPUTS: dict[str, tuple[Callable[[Path, Path], list[dict[str, Any]]], set[str]]] = {
     "check": (of_check, {"run", "result", "end"}),
     "diagnose": (of_diagnose, {"run", "result", "end"}),
+    "history": (of_history, {"run", "result", "finding", "node_history", "node_incident", "job_diagnosis", "end"}),
     "bundle": (of_bundle, {"bundle", "manifest", "names"}),
     "doctor": (of_doctor, {"run", "result", "finding", "plan", "end"}),
     "scan": (of_scan, {"run", "event", "diagnosis", "end"}),

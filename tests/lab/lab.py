@@ -38,7 +38,7 @@ from typing import Any
 if __package__ in (None, ""):  # run as a script
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from tests.lab import machine, processes
+from tests.lab import accounting, machine, processes
 
 CHECKOUT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # Short, because the path of a unix socket ends at 107 characters; the one folder outside the checkout.
@@ -84,7 +84,8 @@ class Lab:
     ``start`` starts only the first so many nodes: 10,000 configured nodes cost little.
     ``hooks`` installs the project's own scripts, such as ``("prolog", "epilog")``, with
     ``settings`` put in place of the assignments at their top. ``policy`` is the text of the
-    policy file that they get. In all these texts ``@LAB@`` is the lab's folder.
+    policy file that they get. In all these texts ``@LAB@`` is the lab's folder. ``keeps_accounts``
+    starts slurmdbd and its database.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Lab:
         hooks: Sequence[str] = (),
         settings: Mapping[str, str] | None = None,
         policy: str = "",
+        keeps_accounts: bool = False,
     ) -> None:
         self.folder = os.path.realpath(folder)
         if len(self.folder) > 60:
@@ -117,6 +119,7 @@ class Lab:
         self.machines = {name: dict(words) for name, words in (machines or {}).items()}
         self.hooks, self.settings = tuple(hooks), dict(settings or {})
         self.policy = policy
+        self.keeps_accounts = keeps_accounts
         self.id = uuid.uuid4().hex
         self.port = 0
         self.own_name = False  # run under the host name "localhost"
@@ -179,10 +182,12 @@ class Lab:
         self.own_name = not _name_is_loopback()
         try:
             with _one_at_a_time():  # until the ports are bound, another lab could pick the same
-                self.port = _free_ports(len(self.started) + 1)
+                self.port = _free_ports(len(self.started) + 2)
                 self.save()
                 self._write_files()
                 self._start_munged()
+                if self.keeps_accounts:
+                    accounting.start(self, seconds)
                 self._start("slurmctld", "-D", "-c", "-f", self.conf)
                 self._wait(lambda: _answers(self.port), "slurmctld", seconds, "slurmctld opens its port")
                 for node in self.started:
@@ -405,6 +410,8 @@ class Lab:
         }
         if self.gpus:
             ours["GresTypes"] = "gpu"
+        if self.keeps_accounts:
+            ours |= accounting.conf_lines(self)
         extra = [*hook_lines, *self._filled(self.conf_lines).splitlines()]
         taken = {line.partition("=")[0].strip().lower() for line in extra if "=" in line}
         lines = [f"{key}={value}" for key, value in ours.items() if key.lower() not in taken] + extra
@@ -463,7 +470,22 @@ class Lab:
 
     # daemons
 
-    def _start(self, program: str, *words: str, key: str = "", prepare: Callable[[], None] | None = None) -> int:
+    def daemon(self, program: str, *words: str, env: Mapping[str, str] | None = None) -> None:
+        """Start one that belongs to the lab, and record it before anything else can fail."""
+        self._start(program, *words, env=env)
+        self.save()
+
+    def wait_for_socket(self, where: int | str, daemon: str, seconds: float) -> None:
+        self._wait(lambda: _answers(where), daemon, seconds, f"{daemon} opens its socket")
+
+    def _start(
+        self,
+        program: str,
+        *words: str,
+        key: str = "",
+        prepare: Callable[[], None] | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> int:
         def before_exec() -> None:
             if self.own_name:
                 call_us_localhost()
@@ -476,7 +498,7 @@ class Lab:
             child = subprocess.Popen(
                 argv,
                 # A short, known environment, as a systemd unit gives; the mark goes on to slurmstepd.
-                env={"PATH": SYSTEM_PATH, "LANG": "C.UTF-8", "SLURM_CONF": self.conf, MARK: self.id},
+                env={"PATH": SYSTEM_PATH, "LANG": "C.UTF-8", "SLURM_CONF": self.conf, MARK: self.id, **(env or {})},
                 cwd="/",
                 stdin=subprocess.DEVNULL,
                 stdout=out,

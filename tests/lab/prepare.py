@@ -31,7 +31,7 @@ from tests.lab import guard, lab  # noqa: E402
 VENV = os.path.join(CHECKOUT, ".venv")
 BUILD = os.path.join(CHECKOUT, "build")
 POLICY = "/usr/sbin/policy-rc.d"  # asked by Debian's packages before they start or stop a service
-SERVICES = ("munge", "slurmctld", "slurmd")
+SERVICES = ("munge", "slurmctld", "slurmd", "slurmdbd", "mariadb-server")
 # What shows that a package is there, and its name. The last four are for tests with a real fi_info,
 # a file system that hangs, and small libraries that stand in for hardware.
 PACKAGES = (
@@ -45,6 +45,8 @@ PACKAGES = (
     ("ip", "iproute2"),
     ("/usr/include/stdlib.h", "libc6-dev"),
 )
+# For tests of the accounting: slurmdbd and its database. The demo needs none.
+ACCOUNTING_PACKAGES = (("slurmdbd", "slurmdbd"), ("mariadbd", "mariadb-server"))
 PROMTOOL = os.path.join(BUILD, "promtool", "promtool")
 # For tests that start ranks by real MPI: mpirun, PMIx as Slurm's plugin opens it, Slurm's PMI-2. The demo needs none.
 MPI_PACKAGES = (
@@ -98,7 +100,8 @@ def install(packages: list[str]) -> None:
             _logged("apt", ["apt-get", *options, *words], env)
         if fresh and shutil.which("systemctl"):
             # Or munged would run after the next boot, and be taken for a site's.
-            subprocess.run(["systemctl", "disable", *fresh], env=env, stdin=subprocess.DEVNULL, capture_output=True)
+            units = [name.removesuffix("-server") for name in fresh]
+            subprocess.run(["systemctl", "disable", *units], env=env, stdin=subprocess.DEVNULL, capture_output=True)
 
 
 @contextlib.contextmanager
@@ -231,6 +234,11 @@ def prepare(daemons: bool) -> None:
             install(absent)
         except PrepareError as error:
             say(f"{error}\nset-up: going on without; tests with real MPI are left out")
+    if not daemons and (absent := _missing(ACCOUNTING_PACKAGES)):
+        try:
+            install(absent)
+        except PrepareError as error:
+            say(f"{error}\nset-up: going on without; tests of the accounting are left out")
     if daemons and (absent := lab.missing_programs()):
         raise PrepareError(f"not installed: {', '.join(absent)}")
     make_venv()
