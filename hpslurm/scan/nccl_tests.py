@@ -403,7 +403,7 @@ def unlabelled(line: str) -> tuple[str, str]:
 
 def bare(text: str) -> str:
     """The line without a label that is no launcher's, if what follows is one of nccl-tests' own lines."""
-    if _ROW.match(text) or text.lstrip()[:1] in ("#", ""):
+    if ("#" not in text and "  " not in text) or _ROW.match(text) or text.lstrip()[:1] in ("#", ""):
         return text
     match = _OURS.search(text, 0, MOST_PREFIX)
     # a number in front makes a table that somebody wrote by hand, and no label
@@ -413,7 +413,7 @@ def bare(text: str) -> str:
 def _is_piece(text: str) -> bool:
     """Whether a line looks like most of a row: numbers, and little else."""
     words = text[:8192].split()
-    return len(words) >= 6 and sum(bool(_NUMBER.fullmatch(word)) for word in words) >= len(words) - 2
+    return len(words) >= 6 and sum(bool(_NUMBER.fullmatch(word)) for word in words) >= len(words) - 3
 
 
 def _begins_again(sweep: list[Row], row: Row) -> bool:
