@@ -15,7 +15,7 @@ import click
 
 from hpslurm.cli import options
 from hpslurm.cluster import gather, guard, node_records, view
-from hpslurm.cluster.aws import checks, ssm
+from hpslurm.cluster.aws import checks, ssm, whom
 from hpslurm.cluster.model import Members
 from hpslurm.cluster.node_rows import node_rows
 from hpslurm.core import nodeset, policy, records
@@ -105,20 +105,21 @@ def command(
     rules = policy.load(policy_path)
     host = Host(root, seconds=gather.SECONDS)
     chosen = _chooser(only)
-    options = checks.Options(cluster, region, profile, since)
-    ask = None if no_aws or not checks.means_aws(options, host) else partial(_ask_aws, options)
+    options = whom.Options(cluster, region, profile, since)
+    ask = None if no_aws or not whom.means_aws(options, host) else partial(_ask_aws, options)
     if probe and ask is None:
         raise click.UsageError("--probe ssm needs AWS: pass --cluster and --region, and not --no-aws")
     nodes = partial(_ask_nodes, options, rules, sample_nodes, bool(only), root) if probe else None
     try:
         places = [*node_records.folders_of(rules, root), *reports]
         half = gather.diagnose(host, rules, places, chosen, ask_slurm=not no_slurm, ask_aws=ask, ask_nodes=nodes)
-    except checks.NoCluster as error:
-        raise click.ClickException(str(error)) from None
     finally:
         host.end_all()
     _refuse_unknown(only, half, no_slurm)
-    results = guard.apply(half.results, half.members, rules)
+    wrong = _wrong_cluster(half)
+    if wrong and not half.readable:
+        raise click.ClickException(wrong)
+    results = guard.apply(half.results, half.members, rules, half.cluster, profile)
     if as_json:
         for line in records.lines(rules, os.environ, "diagnose", results):
             click.echo(records.encode(line))
@@ -134,10 +135,18 @@ def command(
         calls = half.view.requests
         counted = ", ".join(f"{name} {number}" for name, number in sorted(calls.items()))
         click.echo(f"AWS calls: {sum(calls.values())} ({counted})", err=True)
+    if wrong:
+        raise click.ClickException(wrong)
     if not half.readable:
         click.echo("\n".join(_nothing(half, no_slurm, no_aws, places)), err=True)
         return 1
     return 3 if _failed(results, fail_on, strict) else 0
+
+
+def _wrong_cluster(half: gather.Half) -> str:
+    """What to say of a name on the command line that no cluster has; Slurm's half is told all the same."""
+    trouble = half.view.trouble if half.view else None
+    return str(trouble) if isinstance(trouble, whom.NoCluster) and trouble.named else ""
 
 
 def _nothing(half: gather.Half, no_slurm: bool, no_aws: bool, places: Sequence[str]) -> list[str]:
@@ -152,12 +161,12 @@ def _nothing(half: gather.Half, no_slurm: bool, no_aws: bool, places: Sequence[s
     return render.fitted(line)
 
 
-def _ask_aws(options: checks.Options, layout: Layout) -> View:
+def _ask_aws(options: whom.Options, layout: Layout) -> View:
     return checks.collect(options, layout)
 
 
 def _ask_nodes(
-    options: checks.Options, rules: Policy, sample: int, named: bool, root: str, members: Members, view: View
+    options: whom.Options, rules: Policy, sample: int, named: bool, root: str, members: Members, view: View
 ) -> tuple[Members, list[Result]]:
     from hpslurm.sources.aws import Aws
 

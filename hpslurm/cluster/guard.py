@@ -1,24 +1,26 @@
 """The guard: it comes last, and takes back suggestions that would do more harm than good.
 
-Reboots and replacements are for single bad workers. A controller or login node is never
-rebooted or replaced on our word; a node that HyperPod is handling is left alone; and when
-much of the cluster is out at once, one cause is likely, which replacing nodes one by one
-would not cure. What is left names its nodes, at most 25 a call, and the jobs on them.
+It judges every suggestion by what its command does and to whom. A controller or login node is
+changed in no way on our word, nor does a job start there; a node that HyperPod is handling is
+left alone; reboots and replacements are for single bad workers: when much of the cluster is in
+trouble at once, one cause is likely, which replacing nodes one by one would not cure. What is
+left names its nodes, at most 25 a call, the jobs on them, and the caller's region and profile.
 """
 
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from hpslurm.cluster import matrix, reasons
-from hpslurm.cluster.model import CONTROLLER, LOGIN, Member, Members
+from hpslurm.cluster import deeds, matrix
+from hpslurm.cluster.model import CONTROLLER, LOGIN, SPECIAL, Cluster, Member, Members
 from hpslurm.cluster.slurm_nodes import NO_RECOVERY, is_out
 from hpslurm.core import nodeset, suggest
-from hpslurm.core.finding import LOOK, P1, REBOOT, REPLACE, Evidence, Finding, Rule, Suggestion
+from hpslurm.core.finding import DRAIN, LOOK, P1, P2, REBOOT, REPLACE, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Result
-from hpslurm.core.values import replace
+from hpslurm.core.values import dataclass, replace
 
 ONE_CAUSE = Rule("cluster-one-cause", P1, "So much is out that one cause is likely", "operations.md § 8")
 MOST_IDS = 25  # of one BatchReboot- or BatchReplaceClusterNodes call; the same for a reason string
@@ -27,53 +29,76 @@ MOST_JOBS = 10  # named in one suggestion
 ACTS = (REBOOT, REPLACE)
 
 
-def apply(results: Sequence[Result], members: Members, policy: Policy) -> list[Result]:
+# Findings that say by themselves that a node cannot be used, whatever they suggest.
+LOST = ("hyperpod-instance-failed", "hyperpod-instance-gone", "join-failed-in-use", "join-lost-in-use")
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Who the suggestions are for. ``slurm``: whether Slurm listed its nodes; ``too_many``: one cause is likely."""
+
+    by_name: dict[str, Member]
+    members: Members
+    cluster: Cluster | None
+    slurm: bool
+    too_many: bool = False
+
+    def role(self, subject: str) -> str:
+        """Of a node, or of an instance group by its name."""
+        member = self.by_name.get(subject)
+        group = self.cluster.group(subject) if self.cluster and member is None else None
+        return member.role if member else group.role if group else ""
+
+    def reading(self, subject: str) -> matrix.Reading | None:
+        member = self.by_name.get(subject)
+        return matrix.read(member, self.cluster, self.members.now) if member else None
+
+
+def apply(
+    results: Sequence[Result], members: Members, policy: Policy, cluster: Cluster | None = None, profile: str = ""
+) -> list[Result]:
     """The same results, with suggestions withdrawn, pinned to the nodes that they are for, or added to."""
     by_name = {member.name: member for member in members.members}
+    by_name.update((member.instance_id, member) for member in members.members if member.instance_id)
+    scene = Scene(by_name, members, cluster, any(member.slurm for member in members.members))
     findings = [finding for result in results for finding in result.findings if not finding.muted]
-    targets = {
-        finding.subject
-        for finding in findings
-        if any(item.harm in ACTS for item in finding.suggestions) and not _spared(by_name.get(finding.subject))
-    }
+    targets = _in_trouble(findings, scene)
     workers = sum(member.role not in (CONTROLLER, LOGIN) for member in members.members) or 1
     too_many = len(targets) >= FEWEST and len(targets) > policy.guard_share * workers
-    guarded = [replace(result, findings=_guarded(result.findings, by_name, members, too_many)) for result in results]
+    scene = replace(scene, too_many=too_many)
+    guarded = [replace(result, findings=_guarded(result.findings, scene)) for result in results]
     if too_many:
-        finding = policy.mute(_one_cause(targets, workers, findings, policy))
+        finding = policy.mute(_one_cause(targets, workers, findings, scene, policy))
         guarded.append(Result("guard", "fail", findings=(finding,)))
-    return guarded
+    return [
+        replace(result, findings=tuple(_callable(item, members, cluster, profile) for item in result.findings))
+        for result in guarded
+    ]
 
 
-def _spared(member: Member | None) -> str:
-    """Why this node is not to be rebooted or replaced, or empty."""
-    if member is None:
-        return "not a node that Slurm lists"
-    if member.role in (CONTROLLER, LOGIN):
-        return f"{member.role} node"
-    return "HyperPod is handling it" if _handled(member) or _at_work(member) else ""
+def _in_trouble(findings: Iterable[Finding], scene: Scene) -> set[str]:
+    """Workers that a finding wants out, and that HyperPod is not at work on."""
+    wanted = {
+        finding.subject
+        for finding in findings
+        if finding.rule.priority != P2
+        and (finding.rule.id in LOST or any(item.harm in (DRAIN, *ACTS) for item in finding.suggestions))
+    }
+    return {name for name in wanted if not _excused(name, scene)}
 
 
-def _handled(member: Member) -> bool:
-    node = member.slurm
-    out = node is None or is_out(node)
-    return out and (_at_work(member) or (node is not None and bool(reasons.action_of(node.reason))))
+def _excused(subject: str, scene: Scene) -> bool:
+    member, reading = scene.by_name.get(subject), scene.reading(subject)
+    return member is None or scene.role(subject) in SPECIAL or bool(reading and reading.hands_off)
 
 
-def _at_work(member: Member) -> bool:
-    """Whether HyperPod changes or tests the instance right now."""
-    return member.instance is not None and matrix.of_hyperpod(member.instance) in (matrix.BUSY, matrix.CHECKED)
-
-
-def _guarded(
-    findings: Iterable[Finding], by_name: dict[str, Member], members: Members, too_many: bool
-) -> tuple[Finding, ...]:
+def _guarded(findings: Iterable[Finding], scene: Scene) -> tuple[Finding, ...]:
     findings = tuple(findings)
     groups: dict[tuple[str, str], list[Finding]] = {}
     for finding in findings:
         groups.setdefault((finding.rule.id, finding.muted), []).append(finding)
     chosen = {
-        key: _suggestions(group, by_name, members, too_many) if any(finding.subject for finding in group) else None
+        key: _suggestions(group, scene) if any(finding.subject for finding in group) else None
         for key, group in groups.items()
     }
     guarded = []
@@ -83,9 +108,7 @@ def _guarded(
     return tuple(guarded)
 
 
-def _suggestions(
-    group: list[Finding], by_name: dict[str, Member], members: Members, too_many: bool
-) -> dict[str, tuple[Suggestion, ...]]:
+def _suggestions(group: list[Finding], scene: Scene) -> dict[str, tuple[Suggestion, ...]]:
     """What each node of one rule's findings is left with.
 
     The findings of a rule are shown as one, with all its nodes filled in, so a suggestion
@@ -97,33 +120,90 @@ def _suggestions(
         for item in finding.suggestions:
             wanted.setdefault(item, {})[finding.subject] = None
     left: dict[str, list[Suggestion]] = {name: [] for name in subjects}
-    withdrawn: dict[str, list[str]] = {}
+    withdrawn: dict[tuple[bool, str], dict[str, None]] = {}
     for item, whom in wanted.items():
-        names = list(whom)
         for_whom = []
-        for name in names:
-            why = _withdrawn(item, by_name.get(name), too_many, group[0].rule)
+        for name in whom:
+            why = _withdrawn(item, name, scene, group[0].rule)
             if not why:
                 for_whom.append(name)
-            elif item.harm in ACTS:
-                withdrawn.setdefault(why, []).append(name)
-        if item.harm in ACTS and item.command:
-            for put in _acts(item, for_whom, by_name, members):
-                _give(left, for_whom, put)
-        else:
-            _give(left, for_whom, item if len(for_whom) == len(subjects) else _pinned(item, for_whom))
-    for why, names in withdrawn.items():
-        note = Suggestion(LOOK, f"no reboot or replacement is suggested for {nodeset.fold(names)}: {why}")
-        _give(left, names, note)
+            elif item.harm != LOOK:
+                withdrawn.setdefault((item.harm in ACTS, why), {})[name] = None
+        for put, names in _put(item, for_whom, scene):
+            _give(left, names, put if len(names) == len(subjects) else _pinned(put, names))
+    for (boot, why), whom in withdrawn.items():
+        names = [name for name in whom if not boot or name not in withdrawn.get((False, why), {})]
+        what = "no reboot or replacement" if boot else "nothing that changes it"
+        _give(left, names, Suggestion(LOOK, f"{what} is suggested for {nodeset.fold(names)}: {why}"))
     return {name: tuple(dict.fromkeys(items)) for name, items in left.items()}
 
 
-def _withdrawn(item: Suggestion, member: Member | None, too_many: bool, rule: Rule) -> str:
-    if member is not None and _handled(member) and item.harm != LOOK and rule.id != NO_RECOVERY.id:
-        return "HyperPod is handling it"
-    if item.harm not in ACTS:
+def _put(item: Suggestion, names: list[str], scene: Scene) -> Iterable[tuple[Suggestion, list[str]]]:
+    """The suggestion as it can be done, and for whom: a look through Slurm goes by ssh where no job can start."""
+    if not names:
+        return
+    if item.harm in ACTS and item.command:
+        yield from ((put, names) for put in _acts(item, names, scene))
+        return
+    if not deeds.starts_job(item.command) or "{nodes}" not in item.command:
+        yield item, names
+        return
+    yield from _by_way(item, names, scene)
+
+
+def _by_way(item: Suggestion, names: list[str], scene: Scene) -> Iterable[tuple[Suggestion, list[str]]]:
+    through_slurm = [name for name in names if _takes_jobs(name, scene)]
+    if through_slurm:
+        yield item, through_slurm
+    others = [name for name in names if name not in set(through_slurm)]
+    command = deeds.without_job(item.command)
+    if others and command:
+        yield replace(item, command=command), others
+
+
+def _takes_jobs(subject: str, scene: Scene) -> bool:
+    member = scene.by_name.get(subject)
+    if member is None or scene.role(subject) in SPECIAL:
+        return False
+    return not scene.slurm if member.slurm is None else not is_out(member.slurm)
+
+
+def _withdrawn(item: Suggestion, subject: str, scene: Scene, rule: Rule) -> str:
+    """Why this must not be done to this node or group, or empty."""
+    if scene.cluster and scene.cluster.orchestrator == "eks" and deeds.of_slurm(item.command):
+        return "the cluster runs on EKS, where Slurm's programs do nothing"
+    if deeds.whole_cluster(item.command):
+        return "it would change the controller, too"
+    if item.harm == LOOK and not deeds.changes(item.command):
         return ""
-    return _spared(member) or ("this looks like one cause, do not act node by node" if too_many else "")
+    if not item.command:  # words for a person, who knows what else there is
+        return ""
+    role = scene.role(subject)
+    if role in SPECIAL:
+        return SPECIAL[role]
+    member, reading = scene.by_name.get(subject), scene.reading(subject)
+    boots = item.harm in ACTS
+    if reading and (reading.hands_off or (boots and reading.no_boot)) and rule.id != NO_RECOVERY.id:
+        return reading.words
+    if "{nodes}" in item.command and deeds.of_slurm(item.command) and not _of_slurm(member, scene):
+        return "not a node that Slurm lists"
+    if boots and scene.too_many:
+        return "this looks like one cause, do not act node by node"
+    return ""
+
+
+def _of_slurm(member: Member | None, scene: Scene) -> bool:
+    return member is not None and (member.slurm is not None or not scene.slurm)
+
+
+def _callable(finding: Finding, members: Members, cluster: Cluster | None, profile: str) -> Finding:
+    """Every AWS command with what the caller needs to run it; none of Slurm's where there is no Slurm."""
+    if not any("aws " in item.command for item in finding.suggestions):
+        return finding
+    told = [
+        replace(item, command=deeds.for_caller(item.command, members.region, profile)) for item in finding.suggestions
+    ]
+    return replace(finding, suggestions=tuple(told))
 
 
 def _give(left: dict[str, list[Suggestion]], names: Iterable[str], item: Suggestion) -> None:
@@ -135,8 +215,9 @@ def _pinned(item: Suggestion, names: Sequence[str]) -> Suggestion:
     return replace(item, command=item.command.replace("{nodes}", shlex.quote(nodeset.fold(names))))
 
 
-def _acts(item: Suggestion, names: Sequence[str], by_name: dict[str, Member], members: Members) -> Iterable[Suggestion]:
+def _acts(item: Suggestion, names: Sequence[str], scene: Scene) -> Iterable[Suggestion]:
     """The reason string, then the same through the API where the ids are known; 25 nodes each."""
+    by_name, members = scene.by_name, scene.members
     for start in range(0, len(names), MOST_IDS):
         part = names[start : start + MOST_IDS]
         yield replace(_pinned(item, part), why=f"{item.why}{_jobs(part, by_name)}")
@@ -166,18 +247,41 @@ def _jobs(names: Sequence[str], by_name: dict[str, Member]) -> str:
     return f"; jobs there: {named}{more} (state=fail waits until they end)"
 
 
-def _one_cause(targets: set[str], workers: int, findings: Iterable[Finding], policy: Policy) -> Finding:
+def _one_cause(targets: set[str], workers: int, findings: Iterable[Finding], scene: Scene, policy: Policy) -> Finding:
     counts: dict[str, set[str]] = {}
     for finding in findings:
-        if finding.subject in targets:
+        if finding.subject in targets and finding.rule.priority != P2:
             counts.setdefault(finding.rule.id, set()).add(finding.subject)
     most = sorted(counts.items(), key=lambda pair: (-len(pair[1]), pair[0]))[:5]
+    shared = _shared([scene.by_name[name] for name in sorted(targets)])
     return ONE_CAUSE.found(
-        f"{len(targets)} of {workers} nodes ask for a reboot or a replacement, {policy.guard_share:.0%} is the site's "
-        "limit: this looks like one cause, do not act node by node",
+        f"{len(targets)} of {workers} nodes are in trouble at once, {policy.guard_share:.0%} is the site's limit: this "
+        f"looks like one cause, do not act node by node{f'; {shared}' if shared else ''}",
         evidence=[Evidence(rule, f"{len(names)} nodes: {nodeset.fold(names)}") for rule, names in most],
         suggest=[
             Suggestion(LOOK, "what they share: a switch, a subnet, a mount, an image, a change of configuration"),
             Suggestion(LOOK, "what changed, and when", "sudo tail -n 100 /var/log/slurm/slurmctld.log"),
+            Suggestion(
+                LOOK,
+                "where HyperPod calls instances failed it tries again by itself: wait 90 minutes, then open one case "
+                "with AWS Support for all of them",
+                "sudo hpslurm bundle",
+            ),
         ],
     )
+
+
+def _shared(members: Sequence[Member]) -> str:
+    """What nearly all of them have in common, as far as HyperPod tells."""
+    instances = [member.instance for member in members if member.instance]
+    told = []
+    for what, values in (
+        ("status", [instance.status for instance in instances]),
+        ("message", [instance.message for instance in instances if instance.status != "Running"]),
+        ("group", [instance.group for instance in instances]),
+        ("image", [instance.image for instance in instances]),
+    ):
+        common = Counter(value for value in values if value).most_common(1)
+        if common and common[0][1] >= 0.8 * len(members):
+            told.append(f"{common[0][1]} of them with {what} {common[0][0]!r}")
+    return ", ".join(told)

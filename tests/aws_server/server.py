@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import threading
 import time
@@ -270,16 +271,13 @@ class Server:
         scenario = self.scenario
         if not scenario.has_log_group or asked.get("logGroupName") != scenario.log_group:
             raise Refused("ResourceNotFoundException", "The specified log group does not exist.")
-        terms = asked.get("filterPattern", "").split()
-        needed = [term.strip('"') for term in terms if term[0] != "?"]
-        any_of = [term[1:].strip('"') for term in terms if term[0] == "?"]
+        wanted = _pattern(asked.get("filterPattern", ""))
         rows = [
             line
             for line in scenario.logs
             if line["logStreamName"].startswith(asked.get("logStreamNamePrefix", ""))
             and asked.get("startTime", 0) <= line["timestamp"] <= asked.get("endTime", 1 << 62)
-            and all(term in line["message"] for term in needed)
-            and (not any_of or any(term in line["message"] for term in any_of))
+            and wanted(line["message"])
         ]
         if asked.get("startFromHead") is False:
             rows.reverse()
@@ -324,6 +322,21 @@ class Server:
 
     def _identity(self, asked: dict[str, Any]) -> dict[str, Any]:
         return {"Arn": ROLE, "UserId": "AROA:somebody", "Account": ACCOUNT}
+
+
+def _pattern(pattern: str) -> Callable[[str], bool]:
+    """CloudWatch's plain patterns: all bare terms, none with a minus; one of those with a ?, where no bare one is."""
+    terms = re.findall(r'[?-]?"[^"]*"|\S+', pattern)
+    needed, any_of, none_of = (
+        [term.lstrip("?-").strip('"') for term in terms if (term[0] if term[0] in "?-" else "") == sign]
+        for sign in ("", "?", "-")
+    )
+
+    def matches(text: str) -> bool:
+        some = bool(needed) or not any_of or any(term in text for term in any_of)
+        return some and all(term in text for term in needed) and not any(term in text for term in none_of)
+
+    return matches
 
 
 def _read(target: str, body: bytes) -> tuple[str, str, dict[str, Any]]:

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from hpslurm.cli.iam_policy import command
 from hpslurm.cluster.aws import checks
-from hpslurm.cluster.aws.checks import Options
+from hpslurm.cluster.aws.whom import Options
 from tests.aws_server import serve
 
 

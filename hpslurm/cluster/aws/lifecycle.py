@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from hpslurm.cluster.aws import deep_checks
 from hpslurm.cluster.aws.health_agent import LogLine, evidence, known_instances, log_group, log_need
-from hpslurm.cluster.aws.hyperpod import INSTANCES, span
+from hpslurm.cluster.aws.hyperpod import INSTANCES, about_role, ago
+from hpslurm.cluster.aws.instances import KNOWN as KNOWN_STATUS
 from hpslurm.cluster.aws.view import CLUSTER, View
+from hpslurm.cluster.holders import owner_line
 from hpslurm.cluster.model import Cluster, Instance
 from hpslurm.core.finding import CONFIGURE, LOOK, P1, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
@@ -25,25 +27,72 @@ from hpslurm.core.values import dataclass
 FAILED = Rule("lifecycle-failed", P1, "Lifecycle scripts failed on an instance", "operations.md § 4")
 
 PREFIX = "LifecycleConfig/"
-PATTERN = '?ERROR ?Error ?failed ?Failed ?"[SageMaker]"'
-START, SUCCESS = "[SageMaker] Downloading lifecycle scripts", "[SageMaker] The lifecycle scripts succeeded"
-# what stands in the log -> what it was
-KNOWN = (
-    (
-        re.compile(r"Connect timeout on endpoint URL"),
-        "an AWS endpoint cannot be reached: NAT or a VPC endpoint is missing",
-    ),
-    (re.compile(r"AccessDenied|not authorized"), "the execution role lacks a permission"),
-    (re.compile(r"\$'\\r'|bad interpreter|\^M"), "a script has Windows line ends (CRLF)"),
-    (re.compile(r"KeyError"), "an instance group's name in provisioning_parameters.json does not exist"),
-    (
-        re.compile(r"failed to ping \S+@tcp|Network is down"),
-        "the FSx file system cannot be reached (TCP 988, 1018-1023)",
-    ),
-    (re.compile(r"Could not resolve host|unable to access 'https?://"), "a download from the internet failed"),
-    (re.compile(r"No space left on device"), "the root volume is full"),
+FSX = "the file system cannot be reached (FSx for Lustre: TCP 988, 1018-1023; NFS: 2049)"
+DOWNLOAD = "a download from the internet failed"
+# CloudWatch compares letter by letter: what programs print in lower case needs a word of its own.
+WORDS = (
+    *("ERROR", "Error", "error", "failed", "Failed", "FAILED", "failure", "fatal", "Fatal", "FATAL"),
+    *("denied", "Denied", "Forbidden", "not authorized", "Unauthorized", "credentials"),
+    *("timeout", "Timeout", "timed out", "Timed out", "Unable", "unable", "Cannot", "cannot", "Could not", "could not"),
+    *("No space", "bad interpreter", "command not found", "No such file", "resolve", "resolution", "Network is"),
+    *("Traceback", "Killed", "exit code", "exit status", "\\r", "^M", "[SageMaker]"),
 )
-_ERROR = re.compile(r"ERROR|Error|[Ff]ailed")
+PATTERN = " ".join(f'?"{word}"' for word in WORDS)
+START, SUCCESS = "[SageMaker] Downloading lifecycle scripts", "[SageMaker] The lifecycle scripts succeeded"
+S3 = "S3 cannot be reached: the subnet has no way out and no S3 endpoint (a gateway endpoint in its route table)"
+# what stands in the log -> what it was; the first that any line of an attempt matches
+KNOWN = tuple(
+    (re.compile(pattern), meaning)
+    for pattern, meaning in (
+        (r"(?i)no space left on device|disk quota exceeded", "the root volume is full"),
+        (
+            r"(?i)(?:connect|read) ?timeout on endpoint url: \"?https?://[^\s\"]*\bs3\b"
+            r"|could not connect to the endpoint url: \"?https?://[^\s\"]*\bs3\b",
+            S3,
+        ),
+        (
+            r"(?i)timeout on endpoint url|could not connect to the endpoint url|connect timeout",
+            "an AWS endpoint cannot be reached: NAT or a VPC endpoint is missing",
+        ),
+        (
+            r"(?i)could not resolve host|name resolution|name or service not known|nodename nor servname",
+            "a name could not be resolved: DNS of the VPC (enableDnsSupport, enableDnsHostnames, DHCP options)",
+        ),
+        (
+            r"(?i)\(kms|kms:",
+            "a key of KMS may not be used: the key's policy must name the execution role",
+        ),
+        (
+            r"(?i)access ?denied|not authorized|unauthorizedoperation|\(403\)|\bforbidden\b",
+            "the execution role lacks a permission",
+        ),
+        (r"(?i)unable to locate credentials", "the execution role's credentials cannot be had: its role, or the agent"),
+        (
+            r"\$'\\r'|\\r': command not found|bad interpreter|\^M|\r\b.*(?:No such file|not found)",
+            "a script has Windows line ends (CRLF)",
+        ),
+        (r"KeyError", "an instance group's name in provisioning_parameters.json does not exist"),
+        (
+            r"(?i)nosuchkey|nosuchbucket|\(404\)|does not exist in s3",
+            "a file is not where it should be in S3",
+        ),
+        (r"(?i)failed to ping \S+@tcp|network is (?:down|unreachable)|mount\.(?:lustre|nfs)", FSX),
+        (
+            r"(?i)could not get lock /var/lib/|dpkg frontend lock",
+            "another installation holds dpkg's lock",
+        ),
+        (r"(?i)unable to access 'https?://|could not fetch|failed to fetch|connection timed out", DOWNLOAD),
+        (r"(?i)\bcommand not found\b", "a script calls a program that is not installed"),
+        (r"(?i)\bpermission denied\b", "a script may not read or write a file"),
+        (r"(?i)timed? ?out", "something took too long: a script hangs, or the network lets it reach nothing"),
+    )
+)
+_ERROR = re.compile(
+    r"(?i)error|fail|fatal|denied|forbidden|not authorized|timed? ?out|unable to|cannot|could not|no space"
+    r"|bad interpreter|not found|no such file|resolv|resolution|network is|traceback|killed|exit (?:code|status) [1-9]"
+    r"|\\r|\^M|credentials"
+)
+_HARMLESS = re.compile(r"(?i)\b(?:0|no|without) (?:errors?|failures?)\b|errors?[:=] ?0\b|failed=0|if (?:this )?fail")
 
 
 @dataclass(frozen=True)
@@ -71,6 +120,16 @@ def understand(text: str) -> str:
     return next((meaning for pattern, meaning in KNOWN if pattern.search(text)), "")
 
 
+def cause_of(errors: Iterable[LogLine]) -> tuple[str, LogLine | None]:
+    """The best known meaning that any of the lines has, and which line; the table is sorted by how much it proves."""
+    errors = list(errors)
+    for pattern, meaning in KNOWN:
+        for line in errors:
+            if pattern.search(line.text):
+                return meaning, line
+    return "", errors[-1] if errors else None
+
+
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     instances = {instance.id: instance for instance in facts.instances or ()}
     streams: dict[str, list[LogLine]] = {}
@@ -79,38 +138,50 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
             streams.setdefault(line.instance, []).append(line)
     for identity, lines in streams.items():
         instance = instances.get(identity)
-        if not _counts(instance, lines[0].group, facts):
-            continue
-        errors = last_attempt_errors(lines)
-        if not errors:
-            continue
-        newest = errors[-1]
-        meaning = next(filter(None, (understand(line.text) for line in reversed(errors))), "")
-        yield FAILED.found(
-            f"{span((facts.now - newest.time) / 60)} ago on {identity} of {newest.group}: "
-            + (meaning or clean(newest.text, 160)),
-            evidence=evidence(reversed(errors)),
-            suggest=[
-                Suggestion(
-                    LOOK,
-                    "read the whole stream",
-                    f"aws logs tail {shlex.quote(log_group(facts.cluster))} --since 3h "
-                    f"--log-stream-names {shlex.quote(newest.stream)}",
-                ),
-                Suggestion(
-                    CONFIGURE, "correct the script or what it needs; HyperPod runs it again on the next attempt"
-                ),
-            ],
-            subject=instance.subject if instance else newest.group,
-        )
+        if _counts(instance, lines[0].group, facts) and (errors := last_attempt_errors(lines)):
+            yield _finding(identity, instance, errors, facts)
     if facts.trouble:
         raise Unknown(facts.trouble)
+
+
+def _finding(identity: str, instance: Instance | None, errors: list[LogLine], facts: Facts) -> Finding:
+    meaning, decisive = cause_of(errors)
+    newest = errors[-1]
+    shown = [*([decisive] if decisive else []), *(line for line in reversed(errors) if line is not decisive)]
+    endpoint = [_endpoints(facts.cluster)] if meaning == S3 or "endpoint" in meaning else []
+    who = about_role(instance.role) if instance else ""
+    return FAILED.found(
+        f"{who}{ago(facts.now, newest.time)} on {identity} of {newest.group}: "
+        + (meaning or clean(newest.text, 160))
+        + (owner_line(instance) if instance else ""),
+        evidence=evidence(shown),
+        suggest=[
+            Suggestion(
+                LOOK,
+                "read the whole stream",
+                f"aws logs tail {shlex.quote(log_group(facts.cluster))} --since 3h "
+                f"--log-stream-names {shlex.quote(newest.stream)}",
+            ),
+            *endpoint,
+            Suggestion(CONFIGURE, "correct the script or what it needs; HyperPod runs it again on the next attempt"),
+        ],
+        subject=instance.subject if instance else newest.group,
+    )
+
+
+def _endpoints(cluster: Cluster) -> Suggestion:
+    return Suggestion(
+        LOOK,
+        "see which endpoints there are, and of which VPC: s3 (gateway), logs, sagemaker.api, ssm, ec2 and sts are "
+        "needed where no NAT is",
+        "aws ec2 describe-vpc-endpoints --query 'VpcEndpoints[].[VpcId,ServiceName,State,RouteTableIds]' --output text",
+    )
 
 
 def _counts(instance: Instance | None, group: str, facts: Facts) -> bool:
     """Whether errors in this stream still matter."""
     if instance is not None:
-        return instance.status in ("Failure", "Pending", "SystemUpdating")
+        return instance.status in ("Failure", "Pending", "SystemUpdating") or instance.status not in KNOWN_STATUS
     home = facts.cluster.group(group)
     # Between two attempts a failing instance is not in the list at all; its group is then short.
     return facts.instances is None or (home is not None and home.short > 0)
@@ -122,6 +193,6 @@ def last_attempt_errors(lines: list[LogLine]) -> list[LogLine]:
     for line in sorted(lines, key=lambda line: line.time):
         if START in line.text or SUCCESS in line.text:
             errors = []
-        elif _ERROR.search(line.text):
+        elif _ERROR.search(line.text) and not _HARMLESS.search(line.text):
             errors.append(line)
     return errors
