@@ -26,6 +26,7 @@ from hpslurm.sources.aws_errors import IAM, Forbidden, NoAccess, NoAnswer, Silen
 LOGS = "operations.md § 4"
 CONNECT_SECONDS = 3  # without limits a private subnet that has no endpoint hangs for minutes
 READ_SECONDS = 15
+WHO_SECONDS = 8  # sts, once: it only tells as whom we ask, which is not worth a minute
 ATTEMPTS = 3  # all of them; under constant throttling they take about 3 s
 THREADS = 8
 LOG_SHARE = 500  # lines of one stream: a machine that writes without end must not use up what may be read
@@ -141,8 +142,8 @@ class Aws:
                         service,
                         config=Config(
                             connect_timeout=CONNECT_SECONDS,
-                            read_timeout=READ_SECONDS,
-                            retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
+                            read_timeout=WHO_SECONDS if service == "sts" else READ_SECONDS,
+                            retries={"mode": "standard", "total_max_attempts": 1 if service == "sts" else ATTEMPTS},
                             max_pool_connections=THREADS,
                             user_agent_extra=f"hpslurm/{__version__}",
                         ),

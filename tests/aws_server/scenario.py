@@ -3,8 +3,9 @@
     about = "what a reader should know"
     [cluster]                 as DescribeCluster answers, in its own names; plus ``id``
     [[nodes]]                 group, count, first (address), status, message, hours (since launch), version,
-                              names (host names, {} counts from 1; by the address where there is none)
-    [[events]]                minutes (ago), level, text, group, instance, failure
+                              names (host names, {} counts from 1; by the address where there is none),
+                              coming (asked for, without an instance yet), no_dns (without a host name)
+    [[events]]                minutes (ago), level, text, group, instance, failure, about (EventMetadata)
     [[rules]]                 group, egress, protocol, ports, and one of other_group, cidr, prefix
     [[subnets]]               id, zone, cidr, free
     [[logs]]                  stream, minutes (ago), text
@@ -133,8 +134,12 @@ def _add_nodes(
             "CurrentImageReleaseVersion": row.get("version", "1.4.0"),
             "ImageVersionStatus": row.get("image", "UpToDate"),
         }
+        node["NodeLogicalId"] = f"node-{len(nodes) + 1}"
         if row.get("no_dns"):
             del node["PrivateDnsHostname"]
+        if row.get("coming"):
+            for name in ("InstanceId", "LaunchTime", "PrivateDnsHostname"):
+                node.pop(name, None)
         nodes.append(node)
         home = _home(address, subnets)
         if home:
@@ -169,6 +174,7 @@ def _event(number: int, row: dict[str, Any], cluster: dict[str, Any], now: float
         "EventTime": now - row.get("minutes", 10) * 60,
         "Description": row["text"],
         "_failure": row.get("failure", ""),
+        "_about": row.get("about", {}),
     }
     for ours, theirs in (("level", "EventLevel"), ("group", "InstanceGroupName"), ("instance", "InstanceId")):
         if ours in row:

@@ -234,7 +234,12 @@ class Server:
     def _list_nodes(self, asked: dict[str, Any]) -> dict[str, Any]:
         self._named(asked)
         wanted = asked.get("InstanceGroupNameContains", "")
-        rows = [node for node in self.scenario.nodes if wanted in node["InstanceGroupName"]]
+        logical = bool(asked.get("IncludeNodeLogicalIds"))
+        rows = [
+            {key: value for key, value in node.items() if logical or key != "NodeLogicalId"}
+            for node in self.scenario.nodes
+            if wanted in node["InstanceGroupName"] and (logical or "InstanceId" in node)
+        ]
         return self._page(rows, "ClusterNodeSummaries", asked)
 
     def _list_events(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -252,7 +257,10 @@ class Server:
             if event["EventId"] == asked.get("EventId"):
                 branch = event["ResourceType"]
                 about = {key: value for key, value in event.items() if key[0] != "_"}
-                about["EventDetails"] = {"EventMetadata": {branch: {"FailureMessage": event["_failure"]}}}
+                about["EventDetails"] = {
+                    "EventMetadata": event["_about"]
+                    or {branch: {"FailureMessage": event["_failure"]}}  # one member only
+                }
                 return {"EventDetails": about}
         raise Refused("ResourceNotFound", "Event is not found")
 

@@ -27,7 +27,7 @@ from hpslurm.core.probe import Skip, Unknown
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass, replace
 from hpslurm.sources.aws import Aws, Listing
-from hpslurm.sources.aws_errors import Unsupported
+from hpslurm.sources.aws_errors import Denied, Silent, Unsupported
 
 WINDOW = 24 * 3600  # seconds at least: events are few, and why an instance is missing can be hours old
 MOST = 500  # events; HyperPod keeps about as many, for seven days
@@ -171,10 +171,11 @@ def fetch(aws: Aws, cluster: Cluster, since: float) -> tuple[tuple[ClusterEvent,
             messages[event.id] = _failure(details), _metadata(details)
         except Unknown as why:
             trouble.append(f"failure messages not read: {why}")
-            break
+            if isinstance(why, (Denied, Silent)):
+                break
     if len(wanted) > MOST_DETAILS:
         trouble.append(f"failure messages of {MOST_DETAILS} events read, of {len(wanted)}")
-    return tuple(map(partial(_detailed, messages), events)), "; ".join(filter(None, trouble))
+    return tuple(map(partial(_detailed, messages), events)), "; ".join(dict.fromkeys(filter(None, trouble)))
 
 
 def _detailed(messages: dict[str, tuple[str, str]], event: ClusterEvent) -> ClusterEvent:
