@@ -265,7 +265,7 @@ def _merged(results: Iterator[Result]) -> Iterator[Result]:
     """Checks that one missing permission kept from looking are one result, not seven."""
     together: dict[str, list[Result]] = {}
     for result in results:
-        if result.outcome == UNKNOWN:
+        if result.outcome == UNKNOWN and not result.facts:  # the one with figures is the report's head
             together.setdefault(result.note, []).append(result)
         else:
             yield result

@@ -181,8 +181,9 @@ NEEDS = (CLUSTER, INSTANCES)
 
 
 def collect(view: View) -> Facts:
-    (instances, partial), trouble = view.maybe(INSTANCES, ((), ""))
-    return Facts(view.get(CLUSTER), instances, view.now, "; ".join(filter(None, (trouble or partial, view.old))))
+    """What became of the list of instances is told by the check that judges them."""
+    (instances, _), _ = view.maybe(INSTANCES, ((), ""))
+    return Facts(view.get(CLUSTER), instances, view.now, view.old)
 
 
 # judging
