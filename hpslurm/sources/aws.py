@@ -38,6 +38,7 @@ CLUSTER_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d{1,2}")
 _CLUSTER = "arn:{partition}:sagemaker:{region}:{account}:cluster/*"
 _SESSION = f"{_CLUSTER} arn:{{partition}}:ssm:{{region}}::document/AWS-StartNonInteractiveCommand"
+_OWN_SESSION = "arn:{partition}:ssm:{region}:{account}:session/*"
 _LOG_GROUP = "arn:{partition}:logs:{region}:{account}:log-group:/aws/sagemaker/Clusters/*"
 
 
@@ -72,7 +73,7 @@ OPERATIONS = (
 # Only after --probe ssm asked for it: a session starts a program on a node.
 SESSION_OPERATIONS = (
     Operation("ssm", "StartSession", "run hpslurm-check on a node that Slurm cannot reach", _SESSION),
-    Operation("ssm", "TerminateSession", "end a session that took too long"),
+    Operation("ssm", "TerminateSession", "end a session that took too long", _OWN_SESSION),
 )
 
 

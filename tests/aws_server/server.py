@@ -2,7 +2,7 @@
 
 Trouble of a scenario, by ``kind``: denied, throttled, validation, expired, missing,
 failure (HTTP 500), slow (``seconds`` before the answer), broken (the connection ends
-in the middle of the answer), garbage (200 and a page of HTML, as proxies answer),
+in the middle of the answer), garbage (200 and a page of HTML, as proxies answer), empty (200 and no member),
 repeat_token (the same NextToken for ever). ``after`` good calls it begins, and it
 lasts ``times`` calls, or for ever.
 """
@@ -166,6 +166,8 @@ class Server:
                     self.off_list.append(name)
                 raise Refused("UnknownOperationException", f"{name} is not on the read list")
             answer = self.operations[name](asked)
+            if kind == "empty":
+                answer = {}
             if kind == "repeat_token" and "NextToken" in answer:
                 answer["NextToken"] = "0:same"
         except Refused as error:

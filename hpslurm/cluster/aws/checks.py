@@ -117,8 +117,7 @@ def collect(options: Options, local: Layout | None = None, now: float | None = N
     except Exception as error:  # one rule: whatever happens here, Slurm's half is told
         return replace(view, trouble=Unknown(f"AWS could not be asked: {told(error)}"))
     view = replace(view, answers=answers, requests=dict(source.aws.requests))
-    lost = next((answer for answer in answers.values() if isinstance(answer, NoAccess)), None)
-    return replace(view, answers={}, trouble=lost) if lost else replace(view, identity=view.maybe(IDENTITY, "")[0])
+    return replace(view, identity=view.maybe(IDENTITY, "")[0])
 
 
 def _begun(options: Options, local: Layout, view: View, aws: Aws | None) -> tuple[View, Source]:

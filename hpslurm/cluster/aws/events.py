@@ -16,6 +16,7 @@ from datetime import datetime, timezone
 from functools import cache, lru_cache, partial
 from typing import Any
 
+from hpslurm.cluster.aws import many
 from hpslurm.cluster.aws.hyperpod import INSTANCES, about_role, ago, named, seconds
 from hpslurm.cluster.aws.view import CLUSTER, Need, Source, View
 from hpslurm.cluster.failures import failure_of
@@ -261,8 +262,10 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
             continue
         subject = names.get(event.instance) or event.group or facts.cluster.name
         told.setdefault((rule, subject, _same_kind(event, rule)), []).append(event)
-    for (rule, subject, _), events in told.items():
-        yield _finding(rule, subject, sorted(events, key=lambda event: -event.time), facts)
+    newest_first = partial(sorted, key=lambda event: -event.time)
+    yield from many.folded(
+        (_told(rule, subject, newest_first(events), facts) for (rule, subject, _), events in told.items()), facts.now
+    )
     if facts.trouble:
         raise Unknown(facts.trouble)
 
@@ -272,7 +275,7 @@ def _same_kind(event: ClusterEvent, rule: Rule) -> str:
     return "" if rule.id == TWO_TEXTS else _template(event.text)
 
 
-def _finding(rule: Rule, subject: str, events: list[ClusterEvent], facts: Facts) -> Finding:
+def _told(rule: Rule, subject: str, events: list[ClusterEvent], facts: Facts) -> many.Told:
     newest = events[0]
     message = next((event.failure for event in events if event.failure), "")
     failure = failure_of(message) or failure_of(newest.text)
@@ -280,21 +283,30 @@ def _finding(rule: Rule, subject: str, events: list[ClusterEvent], facts: Facts)
     level = f" ({newest.level})" if newest.level not in ("", *LEVELS) else ""
     group = facts.cluster.group(newest.group)
     because = f"; {failure.meaning}" if failure else f": {message or newest.about}" if message or newest.about else ""
-    suggest = [
-        Suggestion(
-            LOOK,
-            "see the event's details",
-            f"aws sagemaker describe-cluster-event {named(facts.cluster)} --event-id {shlex.quote(newest.id)}",
-        )
-    ]
-    if failure:
-        suggest.append(Suggestion(CONFIGURE, failure.remedy))
-    return rule.found(
-        f"{about_role(group.role if group else '')}{often}{ago(facts.now, newest.time)}{level}: {newest.text}{because}",
+    about = about_role(group.role if group else "")
+    remedy = [Suggestion(CONFIGURE, failure.remedy)] if failure else []
+    finding = rule.found(
+        f"{about}{often}{ago(facts.now, newest.time)}{level}: {newest.text}{because}",
         evidence=[evidence(event) for event in events],
-        suggest=suggest,
+        suggest=[_details(newest, facts.cluster), *remedy],
         subject=subject,
     )
+    gist = f"{about}{_template(newest.text)}{f'; {failure.meaning}' if failure else ''}"
+    return many.Told(finding, gist, newest.time, (_all_events(facts.cluster), *remedy))
+
+
+def _details(event: ClusterEvent, cluster: Cluster) -> Suggestion:
+    return Suggestion(
+        LOOK,
+        "see the event's details",
+        f"aws sagemaker describe-cluster-event {named(cluster)} --event-id {shlex.quote(event.id)}",
+    )
+
+
+def _all_events(cluster: Cluster) -> Suggestion:
+    query = shlex.quote("Events[?EventLevel!='Info'].[EventTime,InstanceGroupName,InstanceId,Description]")
+    command = f"aws sagemaker list-cluster-events {named(cluster)} --query {query} --output text"
+    return Suggestion(LOOK, "see all of them, the newest first", command)
 
 
 def evidence(event: ClusterEvent) -> Evidence:
@@ -330,7 +342,7 @@ def _one_thing(before: ClusterEvent, event: ClusterEvent) -> bool:
 
 
 def _template(text: str) -> str:
-    return _IDS.sub("-", text)
+    return _IDS.sub("ID", text)
 
 
 def _over(event: ClusterEvent, row: Row | None, facts: Facts) -> bool:

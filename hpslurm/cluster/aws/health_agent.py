@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
+from hpslurm.cluster.aws import many
 from hpslurm.cluster.aws.hyperpod import INSTANCES, about_role, ago
 from hpslurm.cluster.aws.view import Need, Source, View
 from hpslurm.cluster.holders import owner_line
@@ -43,6 +44,7 @@ _XID = re.compile(r"NVRM: Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]+)\): (?P<xid>\d+)
 _CONDITION = re.compile(r"Node condition (?P<condition>\w+) is now: (?P<state>True|False|Unknown)")
 # Most conditions name a trouble, and True is bad; those that name a good state are bad when they are False.
 _GOOD = re.compile(r"(?i)(?:health|healthy|ready)$")
+_DEVICE = re.compile(r" on [0-9a-fA-F:.]+$")  # of an Xid: which GPU of its machine
 _WANTS = {"NvidiaErrorReboot": "a reboot", "NvidiaErrorTerminate": "a replacement"}
 
 
@@ -218,9 +220,11 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
         instance = listed.get(line.instance)
         rule = BEFORE if report.rule is FAULT and _rebooted(line, report, instance, facts) else report.rule
         by_rule.setdefault((rule, line.instance), []).append((line, report))
+    told = []
     for (rule, identity), lines in by_rule.items():
         newest_first = sorted(lines, key=lambda pair: -pair[0].time)
-        yield _finding(rule, identity, listed.get(identity), newest_first, facts)
+        told.append(_told(rule, identity, listed.get(identity), newest_first, facts))
+    yield from many.folded(told, facts.now)
     if facts.trouble:
         raise Unknown(facts.trouble)
 
@@ -246,22 +250,25 @@ def _rebooted(line: LogLine, report: Report, instance: Instance | None, facts: F
     return boot is not None and line.time < boot and "replace" not in report.wants.lower()
 
 
-def _finding(
+def _told(
     rule: Rule, identity: str, instance: Instance | None, lines: list[tuple[LogLine, Report]], facts: Facts
-) -> Finding:
+) -> many.Told:
     newest, report = lines[0]
     least = "at least " if len(lines) >= LOG_ALIKE else ""
     often = f"{least}{len(lines)} times, last " if len(lines) > 1 else ""
     wants = next((report.wants for _, report in lines if report.wants), "")
     asks = f"; the agent {'asked' if rule is BEFORE else 'asks'} for {wants}" if wants else ""
     since = "; the node was booted since: look whether it came again" if rule is BEFORE else ""
-    return rule.found(
-        f"{about_role(instance.role) if instance else ''}{often}{ago(facts.now, newest.time)} on {identity}: "
-        f"{report.what}{asks}{since}{owner_line(instance) if instance else ''}",
+    who = about_role(instance.role) if instance else ""
+    owner = owner_line(instance) if instance else ""
+    finding = rule.found(
+        f"{who}{often}{ago(facts.now, newest.time)} on {identity}: {report.what}{asks}{since}{owner}",
         evidence=evidence(line for line, _ in lines),
         suggest=_steps(rule, instance),
         subject=instance.subject if instance else identity,
     )
+    gist = f"{who}{_DEVICE.sub('', report.what)}{asks}{since}{owner}"
+    return many.Told(finding, gist, newest.time, finding.suggestions)
 
 
 def _steps(rule: Rule, instance: Instance | None) -> list[Suggestion]:

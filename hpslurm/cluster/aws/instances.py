@@ -25,6 +25,7 @@ from hpslurm.cluster.aws.hyperpod import (
     span,
     strange,
 )
+from hpslurm.cluster.aws.many import MANY
 from hpslurm.cluster.aws.view import CLUSTER, View
 from hpslurm.cluster.holders import owner_line
 from hpslurm.cluster.model import SPECIAL, Cluster, Instance
@@ -40,7 +41,6 @@ GONE = Rule("hyperpod-instance-gone", P1, "Instance does not exist any more", SE
 CHANGING = Rule("hyperpod-instance-changing", P2, "HyperPod is working on an instance", SECTION)
 SLOW = Rule("hyperpod-instance-slow", P1, "Instance does not come up", SECTION)
 
-MANY = 3  # more of one kind than this are told in common words
 KNOWN = ("Running", "Failure", "NotFound", *WORKING)
 
 

@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 
-from hpslurm.cluster.aws import deep_checks
+from hpslurm.cluster.aws import deep_checks, many
 from hpslurm.cluster.aws.health_agent import LogLine, evidence, known_instances, log_group, log_need
 from hpslurm.cluster.aws.hyperpod import INSTANCES, about_role, ago
 from hpslurm.cluster.aws.instances import KNOWN as KNOWN_STATUS
@@ -136,37 +136,42 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     for line in facts.lines:
         if line.instance:
             streams.setdefault(line.instance, []).append(line)
+    told = []
     for identity, lines in streams.items():
         instance = instances.get(identity)
         if _counts(instance, lines[0].group, facts) and (errors := last_attempt_errors(lines)):
-            yield _finding(identity, instance, errors, facts)
+            told.append(_told(identity, instance, errors, facts))
+    yield from many.folded(told, facts.now)
     if facts.trouble:
         raise Unknown(facts.trouble)
 
 
-def _finding(identity: str, instance: Instance | None, errors: list[LogLine], facts: Facts) -> Finding:
+def _told(identity: str, instance: Instance | None, errors: list[LogLine], facts: Facts) -> many.Told:
     meaning, decisive = cause_of(errors)
     newest = errors[-1]
     shown = [*([decisive] if decisive else []), *(line for line in reversed(errors) if line is not decisive)]
-    endpoint = [_endpoints(facts.cluster)] if meaning == S3 or "endpoint" in meaning else []
     who = about_role(instance.role) if instance else ""
-    return FAILED.found(
-        f"{who}{ago(facts.now, newest.time)} on {identity} of {newest.group}: "
-        + (meaning or clean(newest.text, 160))
-        + (owner_line(instance) if instance else ""),
+    said = (meaning or clean(newest.text, 160)) + (owner_line(instance) if instance else "")
+    more = [_endpoints(facts.cluster)] if "endpoint" in meaning else []
+    more.append(
+        Suggestion(CONFIGURE, "correct the script or what it needs; HyperPod runs it again on the next attempt")
+    )
+    finding = FAILED.found(
+        f"{who}{ago(facts.now, newest.time)} on {identity} of {newest.group}: {said}",
         evidence=evidence(shown),
         suggest=[
-            Suggestion(
-                LOOK,
-                "read the whole stream",
-                f"aws logs tail {shlex.quote(log_group(facts.cluster))} --since 3h "
-                f"--log-stream-names {shlex.quote(newest.stream)}",
-            ),
-            *endpoint,
-            Suggestion(CONFIGURE, "correct the script or what it needs; HyperPod runs it again on the next attempt"),
+            _tail(facts.cluster, "read the whole stream", f"--log-stream-names {shlex.quote(newest.stream)}"),
+            *more,
         ],
         subject=instance.subject if instance else newest.group,
     )
+    prefix = f"--log-stream-name-prefix {shlex.quote(f'{PREFIX}{newest.group}/')}"
+    common = (_tail(facts.cluster, "read the streams of the group", prefix), *more)
+    return many.Told(finding, f"{who}{newest.group}: {said}", newest.time, common)
+
+
+def _tail(cluster: Cluster, why: str, which: str) -> Suggestion:
+    return Suggestion(LOOK, why, f"aws logs tail {shlex.quote(log_group(cluster))} --since 3h {which}")
 
 
 def _endpoints(cluster: Cluster) -> Suggestion:
