@@ -39,7 +39,7 @@ PREFIX = "SagemakerHealthMonitoringAgent/"
 EVENT = "HealthMonitoringAgentDetectionEvent"
 BY_PROGRAM = "XidUserAppError"  # a job that fails in a loop writes thousands of these
 MARK = re.compile(r'"HealthMonitoringAgentDetectionEvent":\s*"HealthEvent"')
-_STREAM = re.compile(r"(?P<kind>[A-Za-z]+)/(?P<group>[A-Za-z0-9-]+)/(?P<instance>i-[a-f0-9]+)")
+_STREAM = re.compile(r"(?P<kind>[A-Za-z]+)/(?P<group>[A-Za-z0-9-]+)/(?P<instance>[A-Za-z0-9-]+)")
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]+)\): (?P<xid>\d+)")
 _CONDITION = re.compile(r"Node condition (?P<condition>\w+) is now: (?P<state>True|False|Unknown)")
 # Most conditions name a trouble, and True is bad; those that name a good state are bad when they are False.
@@ -116,7 +116,8 @@ def log_need(
     return Need(name, read, after)
 
 
-LINES = log_need("agent_lines", PREFIX, f"{EVENT} -{BY_PROGRAM}", None)
+# What is not wanted stands first: servers that know no minus then answer with everything, and not with nothing.
+LINES = log_need("agent_lines", PREFIX, f"-{BY_PROGRAM} {EVENT}", None)
 # Apart, so that a program's errors do not use up what may be read of faults.
 PROGRAM_LINES = log_need("agent_program_lines", PREFIX, f"{EVENT} {BY_PROGRAM}", LINES, most=500, pages=2)
 NEEDS = (INSTANCES, LINES, PROGRAM_LINES)
@@ -127,7 +128,7 @@ def collect(view: View) -> Facts:
     (more, cut), why_not = view.maybe(PROGRAM_LINES, ((), ""))
     instances, why = known_instances(view)
     troubles = dict.fromkeys(filter(None, (trouble, cut, why_not, why)))
-    return Facts((*lines, *more), instances, view.now, "; ".join(troubles), view.boots)
+    return Facts(tuple(dict.fromkeys((*lines, *more))), instances, view.now, "; ".join(troubles), view.boots)
 
 
 def known_instances(view: View) -> tuple[tuple[Instance, ...] | None, str]:

@@ -157,20 +157,26 @@ class Seen:
 
 def look(root: Path, world: World, *, slurm: bool = True, policy: Policy | None = None, **options: Any) -> Seen:
     """``options`` are those of ``whom.Options``; without Slurm its programs are not asked."""
-    told = {"cluster": NAME, "region": REGION, **options}
     put(root, world)
-    host, rules = Host(str(root)), policy or Policy()
     with serve(world.raw()) as server:
-        began = time.monotonic()
-        half = gather.diagnose(
-            host, rules, [], ask_slurm=slurm, ask_aws=lambda layout: checks.collect(whom.Options(**told), layout)
-        )
-        seconds = time.monotonic() - began
-        calls = dict(server.calls)
+        seen = ask(root, slurm=slurm, policy=policy, **options)
+        seen.calls = dict(server.calls)
+    return seen
+
+
+def ask(root: Path, *, slurm: bool = True, policy: Policy | None = None, **options: Any) -> Seen:
+    """The same, of whichever server the environment names."""
+    told = {"cluster": NAME, "region": REGION, **options}
+    host, rules = Host(str(root)), policy or Policy()
+    began = time.monotonic()
+    half = gather.diagnose(
+        host, rules, [], ask_slurm=slurm, ask_aws=lambda layout: checks.collect(whom.Options(**told), layout)
+    )
+    seconds = time.monotonic() - began
     results = guard.apply(half.results, half.members, rules, half.cluster, told.get("profile", ""))
     with render.as_wide_as(200):
         text = "\n".join(view.text(results, half.members))
-    return Seen(results, text, calls, seconds)
+    return Seen(results, text, {}, seconds)
 
 
 def put(root: Path, world: World) -> None:
