@@ -27,6 +27,7 @@ MOST_IDS = 25  # of one BatchReboot- or BatchReplaceClusterNodes call; the same 
 FEWEST = 4  # nodes; below that, a share of the cluster says nothing
 MOST_JOBS = 10  # named in one suggestion
 ACTS = (REBOOT, REPLACE)
+SAVE_EVIDENCE = suggest.save_evidence()
 
 
 # Findings that say by themselves that a node cannot be used, whatever they suggest.
@@ -89,7 +90,7 @@ def _in_trouble(findings: Iterable[Finding], scene: Scene) -> set[str]:
 
 def _excused(subject: str, scene: Scene) -> bool:
     member, reading = scene.by_name.get(subject), scene.reading(subject)
-    return member is None or scene.role(subject) in SPECIAL or bool(reading and reading.hands_off)
+    return member is None or scene.role(subject) in SPECIAL or _hands_off(reading)
 
 
 def _guarded(findings: Iterable[Finding], scene: Scene) -> tuple[Finding, ...]:
@@ -135,6 +136,9 @@ def _suggestions(group: list[Finding], scene: Scene) -> dict[str, tuple[Suggesti
         names = [name for name in whom if not boot or name not in withdrawn.get((False, why), {})]
         what = "no reboot or replacement" if boot else "nothing that changes it"
         _give(left, names, Suggestion(LOOK, f"{what} is suggested for {nodeset.fold(names)}: {why}"))
+        for name in names:
+            if (role := scene.role(name)) in SPECIAL:
+                _give(left, [name], Suggestion(LOOK, SPECIAL[role]))
     return {name: tuple(dict.fromkeys(items)) for name, items in left.items()}
 
 
@@ -174,13 +178,15 @@ def _withdrawn(item: Suggestion, subject: str, scene: Scene, rule: Rule) -> str:
         return "the cluster runs on EKS, where Slurm's programs do nothing"
     if deeds.whole_cluster(item.command):
         return "it would change the controller, too"
+    if item == SAVE_EVIDENCE and _is_gone(subject, scene):
+        return "there is no machine"
     if item.harm == LOOK and not deeds.changes(item.command):
         return ""
     if not item.command:  # words for a person, who knows what else there is
         return ""
     role = scene.role(subject)
     if role in SPECIAL:
-        return SPECIAL[role]
+        return SPECIAL[role].partition(":")[0]
     member, reading = scene.by_name.get(subject), scene.reading(subject)
     boots = item.harm in ACTS
     if reading and (reading.hands_off or (boots and reading.no_boot)) and rule.id != NO_RECOVERY.id:
@@ -190,6 +196,17 @@ def _withdrawn(item: Suggestion, subject: str, scene: Scene, rule: Rule) -> str:
     if boots and scene.too_many:
         return "this looks like one cause, do not act node by node"
     return ""
+
+
+def _is_gone(subject: str, scene: Scene) -> bool:
+    """Whether HyperPod, whose instances are all known, has none for this node."""
+    member = scene.by_name.get(subject)
+    gone = member is not None and matrix.of_hyperpod(member.instance) == matrix.GONE
+    return scene.cluster is not None and gone and _hands_off(scene.reading(subject))
+
+
+def _hands_off(reading: matrix.Reading | None) -> bool:
+    return reading is not None and reading.hands_off
 
 
 def _of_slurm(member: Member | None, scene: Scene) -> bool:

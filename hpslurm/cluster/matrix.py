@@ -280,7 +280,9 @@ def beside(findings: Iterable[Finding], members: Members, cluster: Cluster) -> t
             together.append(finding)
             continue
         seen = (Evidence("HyperPod", instance_line(member.instance, members.now)), Evidence("together", reading.words))
-        together.append(replace(finding, evidence=(*finding.evidence, *seen)))
+        # The first line says whether to wait: a node that does not answer looks alike, whatever the cause.
+        detail = f"{finding.detail}; {reading.words}" if reading.hands_off or reading.no_boot else finding.detail
+        together.append(replace(finding, detail=detail, evidence=(*finding.evidence, *seen)))
     return tuple(together)
 
 

@@ -73,7 +73,7 @@ def figures(view: View) -> dict[str, Any]:
     here = view.get(CLUSTER)
     states = Counter(instance.status or "no status" for instance in listed(view))
     there = sum(instance.id != instance.logical for instance in listed(view))
-    states["not listed"] = max(0, here.counted - there)
+    states["counted but not listed"] = max(0, here.counted - there)
     return {
         "cluster": here.name,
         "status": here.status,

@@ -25,6 +25,7 @@ from hpslurm.core.probe import Unknown
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass
 from hpslurm.sources.aws import CLUSTER_ARN, Aws, Listing
+from hpslurm.sources.aws_errors import Unsupported
 
 SECTION = "operations.md § 6"
 CLUSTER_DOWN = Rule("hyperpod-cluster-failed", P0, "HyperPod cluster failed or is being deleted", SECTION)
@@ -122,14 +123,21 @@ def _group(raw: dict[str, Any], vpc: dict[str, Any]) -> Group:
     )
 
 
-def fetch_instances(aws: Aws, name: str) -> Listing:
+def fetch_instances(aws: Aws, name: str, continuous: bool = False) -> Listing:
     """Raw summaries of every instance, 100 a page: no call for each node is needed.
 
-    Those that continuous provisioning has asked for and not got yet are in it, without an id.
+    Of continuous provisioning those that it has asked for and not got yet are in it, without an id.
     """
-    knows = aws.knows("sagemaker", "ListClusterNodes", "IncludeNodeLogicalIds")
-    more: dict[str, Any] = {"IncludeNodeLogicalIds": True} if knows else {}
-    return aws.listed("sagemaker", "ListClusterNodes", "ClusterNodeSummaries", ClusterName=name, MaxResults=100, **more)
+    asked: dict[str, Any] = {"ClusterName": name, "MaxResults": 100}
+    if continuous and aws.knows("sagemaker", "ListClusterNodes", "IncludeNodeLogicalIds"):
+        try:
+            return aws.listed(*_NODES, **asked, IncludeNodeLogicalIds=True)
+        except Unsupported:
+            pass  # then without them
+    return aws.listed(*_NODES, **asked)
+
+
+_NODES = ("sagemaker", "ListClusterNodes", "ClusterNodeSummaries")
 
 
 def parse_instance(raw: dict[str, Any], cluster: Cluster | None) -> Instance:
@@ -164,7 +172,9 @@ def seconds(value: Any) -> float | None:
 def _read_instances(source: Source) -> tuple[tuple[Instance, ...], str]:
     """Also where the cluster may not be described; then no group tells their roles."""
     cluster = None if isinstance(source.answer, Unknown) else source.cluster
-    listing = fetch_instances(source.aws, cluster.name if cluster else source.name)
+    listing = fetch_instances(
+        source.aws, cluster.name if cluster else source.name, cluster is not None and cluster.continuous
+    )
     trouble = listing.trouble
     if cluster and listing.trouble:
         trouble = trouble.replace(" read", f" read of {cluster.counted}", 1)
@@ -215,7 +225,8 @@ def _judge_cluster(cluster: Cluster) -> Iterator[Finding]:
         yield strange("cluster", cluster.status, "DescribeCluster", cluster.name, describe)
     elif cluster.status != "InService":
         yield CLUSTER_CHANGING.found(
-            f"cluster status {cluster.status}: instances may be missing until it is InService",
+            f"cluster status {cluster.status}: instances may be missing until it is InService"
+            + (f"; {cluster.failure}" if cluster.failure else ""),
             evidence=[Evidence("DescribeCluster", f"ClusterStatus {cluster.status}")],
             suggest=[describe],
             subject=cluster.name,

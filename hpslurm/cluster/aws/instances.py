@@ -82,7 +82,7 @@ def _judge(instance: Instance, facts: Facts, alike: int) -> Iterator[Finding]:
         yield rule.found(
             f"{who} {verb} status Failure{meaning(instance.message)}; {_when(instance, facts, alike)}{tail}",
             evidence=[*seen, *_attempts(instance, facts)],
-            suggest=[look, *remedy(instance.message), *_special(instance)],
+            suggest=[look, *_special(instance)] if instance.role in SPECIAL else [look, *remedy(instance.message)],
             subject=instance.subject,
         )
     elif instance.status == "NotFound":
@@ -135,6 +135,8 @@ def _working(instance: Instance, facts: Facts, who: str, suggest: list[Suggestio
 
 def _when(instance: Instance, facts: Facts, alike: int) -> str:
     """Since when, what HyperPod does about it, and when that was long enough."""
+    if instance.role in SPECIAL:
+        return "do not wait for HyperPod to try again: open a case with AWS Support now"
     if facts.cluster.recovery == "None":
         return "node recovery is off: HyperPod does nothing by itself"
     newest = next(iter(_of(instance, facts)), None)

@@ -66,7 +66,7 @@ def test_instances_that_are_asked_for_and_not_there_are_told_as_that(tmp_path):
     (found,) = [one for one in seen.findings if one.rule.id == "hyperpod-instance-changing"]
     assert "asked for, and no machine given yet; it comes when there is capacity" in found.detail
     assert any("--node-logical-id" in command for command in seen.commands(found.subject))
-    assert "2 not listed" not in seen.text
+    assert "2 counted but not listed" not in seen.text
 
 
 def test_a_spot_instance_that_was_taken_back_is_told_with_its_group(tmp_path):
@@ -111,7 +111,7 @@ def test_the_head_counts_what_is_known_where_the_list_is_denied_or_cut(tmp_path,
     world.more |= {"page": 4, "trouble": [{"operation": "ListClusterNodes", **trouble}]}
     seen = look(tmp_path, world)
     head = next(line for line in seen.text.splitlines() if line.startswith("HyperPod cluster demo"))
-    assert ("10 not listed" if trouble["kind"] == "denied" else "4 Running") in head
+    assert ("10 counted but not listed" if trouble["kind"] == "denied" else "4 Running") in head
     assert not any(rule.startswith("join-") for rule in seen.ids())
     if trouble["kind"] == "throttled":
         assert "only 4 read of 10, then: AWS throttled" in seen.notes

@@ -23,6 +23,7 @@ def test_a_silent_node_whose_instance_hyperpod_works_on_is_left_alone(tmp_path, 
     assert "node-not-responding" in seen.ids(THIRD)
     assert [] == seen.changes(THIRD)
     assert "wait" in seen.one("join-wait", THIRD).detail
+    assert "wait" in seen.one("node-not-responding", THIRD).detail
 
 
 def test_a_silent_node_without_an_instance_is_neither_booted_nor_are_its_daemons(tmp_path):
@@ -31,6 +32,7 @@ def test_a_silent_node_without_an_instance_is_neither_booted_nor_are_its_daemons
     seen = look(tmp_path, short)
     assert [] == seen.changes(THIRD)
     assert "wait 90 minutes" in seen.one("join-between-attempts", THIRD).detail
+    assert not any("evidence" in command for command in seen.commands(THIRD))  # there is no machine to save it from
 
 
 def test_after_ninety_minutes_without_an_instance_capacity_is_named_and_still_nothing_done_to_the_node(tmp_path):
