@@ -37,6 +37,9 @@ FOLDERS = ("core", "node", "sources", "setup", "cluster", "nccl_tests")
 WANTED = 90  # percent of the changes that a test has to notice
 # Where a flag's absence cannot be seen: O_RDONLY is 0, and Python itself sets O_CLOEXEC.
 NO_FLAGS = ("O_RDONLY", "O_CLOEXEC")
+# Sizes of buffers and the like: they change how long something takes, and nothing else.
+PACE = ("BLOCK", "AHEAD", "BEHIND", "EDGE", "FEW", "FEW_LINES", "MOST_SHAPES")
+NOT_SEEN = ("TYPE_CHECKING", *PACE)
 ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.Tuple, ast.List, ast.Set)
 DEFINED = (*ARITHMETIC, ast.Dict, ast.Call, ast.Starred, ast.IfExp)  # where numbers count that give a name its value
 COMPARED = ARITHMETIC
@@ -89,7 +92,11 @@ def _source(node: ast.expr, lines: list[bytes]) -> str:
 def _constants(tree: ast.Module, lines: list[bytes]) -> Iterator[ast.expr]:
     for scope in (tree, *(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))):
         for statement in scope.body:
-            if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value and not _is_typing(statement):
+            if (
+                isinstance(statement, (ast.Assign, ast.AnnAssign))
+                and statement.value
+                and not _is_of(statement, NOT_SEEN)
+            ):
                 yield from _numbers(statement.value, DEFINED, (int, float, bool))
     for node in ast.walk(tree):
         if isinstance(node, ast.arguments):
@@ -104,9 +111,9 @@ def _constants(tree: ast.Module, lines: list[bytes]) -> Iterator[ast.expr]:
             yield node
 
 
-def _is_typing(statement: ast.Assign | ast.AnnAssign) -> bool:
+def _is_of(statement: ast.Assign | ast.AnnAssign, names: tuple[str, ...]) -> bool:
     target = statement.target if isinstance(statement, ast.AnnAssign) else statement.targets[0]
-    return isinstance(target, ast.Name) and target.id == "TYPE_CHECKING"
+    return isinstance(target, ast.Name) and target.id in names
 
 
 def _numbers(value: ast.expr, within: tuple[type[ast.AST], ...], kinds: tuple[type, ...]) -> Iterator[ast.expr]:

@@ -117,8 +117,10 @@ class TestReadOnly:
         drain(lab, "n2", "drain", "action:reboot")
         job = lab.submit("-w", "n1", "--wrap", "echo NCCL WARN Timeout; exit 1")
         lab.wait_for_job(job)
-        running = lab.submit("-w", "n3", "-o", "/dev/null", "--wrap", "sleep 600")  # no file that comes later
+        # No file may come later: neither its output nor its prolog's record; Slurm says RUNNING before that is written.
+        running = lab.submit("-w", "n3", "-o", "/dev/null", "--wrap", f"touch {tmp_path}/began; sleep 600")
         lab.wait_for_job(running, "RUNNING")
+        lab.wait_for_file(f"{tmp_path}/began")
         lab.wait_for_node("n1", "IDLE")
         (tmp_path / "job.log").write_text("NCCL WARN Timeout\n")
         (tmp_path / "policy.toml").write_text("shm_min = 1\n")

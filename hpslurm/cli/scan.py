@@ -13,7 +13,7 @@ from hpslurm.cli import options
 from hpslurm.core import policy, records
 from hpslurm.core.finding import NOISE, PRIORITIES, Diagnosis, Event
 from hpslurm.core.text import clean
-from hpslurm.scan import lines, model
+from hpslurm.scan import lines, match, model
 from hpslurm.scan.collect import Collector, expand
 from hpslurm.scan.reason import HEALTHY, UNDETERMINED, reason
 from hpslurm.show import diagnosis as show_diagnosis
@@ -51,6 +51,8 @@ def command(paths: tuple[str, ...], as_json: bool, fail_on: str, strict: bool, s
     for path in expand(paths, collector.unread):
         collector.add(path, show.add)
     show.end()
+    if hint := match.hint(show.bytes):
+        click.echo(f"hpslurm scan: {hint}", err=True)
     if not collector.files:
         raise click.ClickException("\n".join(clean(why) for why in collector.unread) or "nothing to read")
     events = collector.result()

@@ -47,7 +47,16 @@ class Case:
                 hosts[event.rank].add(event.host)
             if event.pattern in ("identity", "world", "place"):
                 self.world = max(self.world, whole(event.fact("world")) or 0)
+        for task in self._tasks_that_are_ranks():
+            hosts[task.rank or 0].add(task.host)
         self.hosts = {rank: min(names) for rank, names in hosts.items() if len(names) == 1}
+
+    def _tasks_that_are_ranks(self) -> list[Event]:
+        """Slurm's tasks, unless each of them started several ranks: then there are more ranks than tasks."""
+        tasks = self.of("task")
+        last = max((task.rank or 0 for task in tasks), default=-1)
+        ranks = max((event.rank for event in self.all if event.rank is not None), default=-1)
+        return tasks if max(ranks, self.world - 1) <= last else []
 
     def _named(self, event: Event) -> Event:
         """With the world rank, where NCCL's set-up told which process it is."""

@@ -14,8 +14,11 @@ from typing import IO
 from hpslurm.core.finding import NOISE, ROOT, SYMPTOM, Event
 from hpslurm.core.text import clean, whole
 from hpslurm.core.values import replace
-from hpslurm.scan import checks, kinds, prefix, read, trouble
+from hpslurm.scan import kinds, prefix, read, trouble
+from hpslurm.scan.checks import CHECKS
 from hpslurm.scan.culprit import OF_PROCESS
+from hpslurm.scan.gpu_names import pci
+from hpslurm.scan.hit import Context, Hit, rank_of_neighbours
 from hpslurm.scan.match import Finder, finder
 from hpslurm.scan.patterns import Pattern, Table, benign, boilerplate, compiled, known, noise, table
 
@@ -153,7 +156,8 @@ class _File:
         self.speakers: dict[str, int] = {}
         self.tried: dict[int, int] = {}
         self.head: list[tuple[int, str]] = []
-        self.tail: list[tuple[int, str]] = []
+        self.tail = b""  # of the last part, from the beginning of a line
+        self.end = 0  # number of the line behind it
         self.between: dict[int, str] = {}
         self.windows = 0
         self.covered = 0
@@ -167,16 +171,14 @@ class _File:
             head = bytes(data[part.start : min(part.end, part.start + EDGE)])
             self.head = _numbered(head, part.line)
             self.year = _year(head, self.path)
-            self.tail = []
+            self.tail = b""
             self.covered = self.head[-1][0] - 1 if self.head else 0
         if (part.end == part.size and part.line > 1) or part.end - part.start > EDGE:
             begin = max(part.start, part.end - EDGE)
             newline = data.find(b"\n", begin, part.end) + 1
             if newline > 0 and begin > part.start:
                 begin = newline
-            line = part.line + data.count(b"\n", part.start, begin)
-            last = self.head[-1][0] if self.head else 0
-            self.tail = [item for item in _numbered(bytes(data[begin : part.end]), line) if item[0] > last]
+            self.tail = bytes(data[begin : part.end])
         line, at = part.line, part.start
         for begin, stop, numbers in self.find(data, part.size, part.start, part.end):
             if begin > at:
@@ -187,19 +189,22 @@ class _File:
             except ValueError as error:  # one odd line must not cost the rest of the file
                 self._untold(line, error)
         part.lines = line - part.line + data.count(b"\n", at, part.end)
+        self.end = part.line + part.lines
 
     def close(self) -> None:
-        seen = {number for number, _ in self.head}
-        seen.update(number for number, _ in self.tail)
+        last = self.head[-1][0] if self.head else 0
+        tail = [item for item in _numbered(self.tail, self.end - self.tail.count(b"\n")) if item[0] > last]
+        seen = {number for number, _ in (*self.head, *tail)}
         between = [(number, line) for number, line in sorted(self.between.items()) if number not in seen]
-        lines = self.head + [item for item in between if item[0] > (self.head[-1][0] if self.head else 0)] + self.tail
+        lines = self.head + [item for item in between if item[0] > last] + tail
         for event in self._looked(lines):
             event = replace(event, rank=event.rank if event.rank is not None else self.rank, text=clean(event.text))
-            speaker = (event.rank, event.host, event.gpu)
-            self.owner.keep(
-                (event.pattern, self.path, speaker if event.role == ROOT else (event.pid, event.host, event.facts)),
-                event,
-            )
+            speaker: tuple[object, ...] = (event.rank, event.host, event.gpu)
+            if event.role != ROOT:
+                speaker = (event.pid, event.host, event.facts)
+            if event.pattern in ("place", "task", "claim"):  # a host has many ranks
+                speaker = (event.rank, event.host, event.facts)
+            self.owner.keep((event.pattern, self.path, speaker), event)
         if self.rank is not None:
             self.owner.keep(("file", self.path), Event("file", NOISE, self.path, 1, "", rank=self.rank))
 
@@ -259,7 +264,7 @@ class _File:
         raw = bytes(data[begin:stop]).decode("utf-8", "replace")
         line = prefix.plain(raw)
         segments = [segment for segment in line.split("\r") if segment] if "\r" in line else [line]
-        context: checks.Context | None = None
+        context: Context | None = None
         for labelled in segments[-200:]:
             segment = prefix.bare(labelled)
             quiet: bool | None = None
@@ -286,11 +291,11 @@ class _File:
                 mark = mark or prefix.read(labelled, self.year)
                 hit = _hit(row, match, segment, mark)
                 if row.role == ROOT and row.cause in OF_PROCESS and hit.rank is None and not hit.host:
-                    context = context or checks.Context(data, size, begin, stop)
-                    hit.rank = checks.rank_of_neighbours(context)
+                    context = context or Context(data, size, begin, stop)
+                    hit.rank = rank_of_neighbours(context)
                 if row.check:
-                    context = context or checks.Context(data, size, begin, stop)
-                    if not checks.CHECKS[row.check](hit, match, context):
+                    context = context or Context(data, size, begin, stop)
+                    if not CHECKS[row.check](hit, match, context):
                         continue
                 self._keep(row, hit, number, labelled)
                 break
@@ -298,14 +303,14 @@ class _File:
     def _window(self, data: bytearray, size: int, begin: int, stop: int, number: int) -> None:
         self.windows += 1
         self.covered = number + WINDOW[1]
-        context = checks.Context(data, size, begin, stop)
+        context = Context(data, size, begin, stop)
         for index, line in enumerate(context.before(WINDOW[0])):
             self.between.setdefault(number - 1 - index, line[:4000])
         own = bytes(data[begin:stop]).decode("utf-8", "replace")
         for index, line in enumerate([own, *context.after(WINDOW[1])]):
             self.between.setdefault(number + index, prefix.plain(line)[:4000])
 
-    def _keep(self, row: Pattern, hit: checks.Hit, number: int, line: str) -> None:
+    def _keep(self, row: Pattern, hit: Hit, number: int, line: str) -> None:
         rank = hit.rank if hit.rank is not None else self.rank
         detail = (
             hit.facts.get("seq", "")
@@ -368,18 +373,18 @@ _ADDRESS = re.compile(
 )
 
 
-def _hit(row: Pattern, match: re.Match[str], line: str, mark: prefix.Mark) -> checks.Hit:
+def _hit(row: Pattern, match: re.Match[str], line: str, mark: prefix.Mark) -> Hit:
     groups = match.groupdict()
 
     def first(name: str) -> str:
         return next((value for key, value in groups.items() if value and key.rstrip("0123456789") == name), "")
 
-    hit = checks.Hit(row.id, row.role, row.cause, row.weight, line, mark)
+    hit = Hit(row.id, row.role, row.cause, row.weight, line, mark)
     hit.peer = first("peer")
     if host := first("host"):
         hit.host = host
     if gpu := first("gpu"):
-        hit.gpu = checks.pci(gpu) or gpu
+        hit.gpu = pci(gpu) or gpu
     elif not hit.host and (address := _ADDRESS.search(line)):
         hit.host = address[1]
     if (pid := first("pid")).isdigit():

@@ -99,7 +99,17 @@ def _completed(case: Case, chosen: Event, found: Culprit, events: Sequence[Event
 
 
 ENDS = ("launcher-child", "mpi-exit", "mpi-signal", "mpi-abort", "srun-killed", "elastic-exit-9")
-OF_PROCESS = ("app_error", "gpu_ecc", "gpu_oom", "gpu_app_fault", "host_oom", "shm_full", "storage", "shm_removed")
+OF_PROCESS = (
+    "app_error",
+    "nccl_invalid_usage",
+    "gpu_ecc",
+    "gpu_oom",
+    "gpu_app_fault",
+    "host_oom",
+    "shm_full",
+    "storage",
+    "shm_removed",
+)
 
 
 def _from_others(chosen: Event, found: Culprit, events: Sequence[Event]) -> Culprit:
@@ -115,7 +125,8 @@ def _from_others(chosen: Event, found: Culprit, events: Sequence[Event]) -> Culp
     alone = len({(event.host, event.rank) for event in ends}) == 1
     torchrun = any(event.fact("block") or event.local_rank is not None for event in events)
     if alone or first.line < min((event.line for event in ends if event.host != first.host), default=first.line + 1):
-        return replace(found, host=short(first.host) or None, rank=found.rank if torchrun else first.rank)
+        rank = found.rank if torchrun and not alone else first.rank
+        return replace(found, host=short(first.host) or None, rank=rank)
     return found
 
 
@@ -129,12 +140,25 @@ def _only_host(chosen: Event, events: Iterable[Event]) -> str | None:
 
 
 def _everybody(case: Case, chosen: Event, events: Sequence[Event]) -> bool:
-    """The same error on all ranks at once has no culprit."""
-    alike = {event.rank for event in events if event.pattern == chosen.pattern and shape(event) == shape(chosen)}
+    """The same error on all ranks at once has no culprit; what came after the step was taken down does not count."""
+    taken_down = min(
+        (event.line for event in [*case.roots, *case.symptoms] if _takes_down(event, chosen)), default=None
+    )
+    alike = {
+        event.rank
+        for event in events
+        if event.pattern == chosen.pattern
+        and shape(event) == shape(chosen)
+        and (taken_down is None or event.file != chosen.file or event.line < taken_down)
+    }
     times = [event.time for event in events if event.pattern == chosen.pattern and event.rank in alike and event.time]
     ranks = max(case.world, len({event.rank for event in case.all if event.rank is not None}))
     together = not times or max(times) - min(times) <= LATE
     return len(alike) >= 2 and ranks >= 2 and len(alike) >= MOST_RANKS * ranks and together
+
+
+def _takes_down(event: Event, chosen: Event) -> bool:
+    return event.cause == "job_cancelled" and event.file == chosen.file and event.line > chosen.line
 
 
 def short(host: str) -> str:

@@ -5,6 +5,7 @@ What each is worth stands in tables/reasoning.toml.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -33,6 +34,8 @@ def roots(case: Case) -> Iterator[Event]:
     yield from _flight(case)
     yield from _differences(case)
     yield from _one_sided(case)
+    yield from _odd_end(case)
+    yield from _claimed_twice(case)
 
 
 def made(event: Event, pattern: str, **changes: Any) -> Event:
@@ -166,3 +169,26 @@ def _flight(case: Case) -> Iterator[Event]:
     if verdict is None:
         return
     yield made(verdict.event, verdict.row, rank=verdict.rank, text=verdict.text)
+
+
+_CRASH = re.compile(r"Abort|Segmentation|Bus error|Illegal|Floating|exit code (?:13[2-69])\b")
+
+
+def _odd_end(case: Case) -> Iterator[Event]:
+    """One task crashed, or some of one node, and the others of its step merely ended: theirs follows from its end."""
+    tasks = case.of("task")
+    crashed = [task for task in tasks if _CRASH.search(task.fact("end"))]
+    if any(event.cause == "collective_timeout_unknown" for event in case.symptoms):
+        return  # a watchdog ends its process by abort
+    if len({task.host for task in crashed}) == 1 and len(crashed) < len(tasks):
+        yield made(crashed[0], "odd-end", rank=crashed[0].rank if len(crashed) == 1 else None)
+
+
+def _claimed_twice(case: Case) -> Iterator[Event]:
+    """Two tasks say that they are the same rank: the launcher numbers them per node, or was started once per task."""
+    claims: dict[int | None, set[str]] = defaultdict(set)
+    for claim in case.of("claim"):
+        claims[claim.rank].add(claim.fact("task"))
+        if len(claims[claim.rank]) > 1:
+            yield made(claim, "rank-twice", rank=None)
+            return

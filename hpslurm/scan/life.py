@@ -14,14 +14,15 @@ RECENT = 3  # lines of work that show that it went on, not only began again
 
 _LIFE = re.compile(
     r"\d{1,3}%\|[^|]*\| *\d+/\d+|(?:loss|Loss)\b(?: is)?[ :=]+\d|[Ee]poch(?: is)?[ :=\[]+\d+|(?:iter(?:ation)?|[Ss]tep)[ :=\[]+\d+[^\n]*(?:loss|time|lr|tok)|Init COMPLETE|"  # noqa: E501
-    r"Training (?:complete|finished|done)|tokens?/s|it/s\]|s/it\]|samples?/s|Avg bus bandwidth|Out of bounds values : 0 OK|"  # noqa: E501
+    r"Training (?:complete|finished|done)|tokens?/s|it/s\]|s/it\]|(?:samples?|img|images?)/s|Avg bus bandwidth|Out of bounds values : 0 OK|"  # noqa: E501
     r"throughput[ :=]+\d|elapsed time per iteration|Destroy COMPLETE|"
     r"Connected after \d+ retries|Step created for StepId|"
     r"\.\.\. passed$|All tests passed|Test [Pp]assed|now responding"
 )
 # Of these, what shows work itself, not only a start.
 _WORK = re.compile(
-    r"(?i)\bloss\b|\bepoch\b|\bstep\b|\biter(?:ation)?\b|tok(?:en)?s?/s|it/s|s/it|samples?/s|passed|now responding"
+    r"(?i)\bloss\b|\bepoch\b|\bstep\b|\biter(?:ation)?\b|tok(?:en)?s?/s|it/s|s/it|(?:samples?|img|images?)/s"
+    r"|passed|now responding"
 )
 # NCCL's set-up chose how to talk to other nodes.
 _CHOSEN = re.compile(
@@ -31,6 +32,18 @@ _BAR = re.compile(
     r"(?P<label>[^|%\r\n]{0,60}?)(?P<percent>\d{1,3})%\|[^|]*\| *(?P<done>[\d.]+\w*)/(?P<all>[\d.]+\w*) *"
     r"\[(?P<elapsed>[\d:]+)<[^\]]*?(?P<unit>[A-Za-z]+)/s"
 )
+# The program's own last words when all went as it should; Slurm's COMPLETED only says that the script returned.
+_ENDED = re.compile(
+    r"(?i)^(?![^\n]*\b(?:not?|failed|failures?|errors?|killed|aborted|before|until|when|if)\b)[^\n]{0,200}(?:"
+    r"\b(?:training|finetuning|trainer|fit|job|run|program|benchmark|experiment|all (?:tests|ranks|tasks|steps))\b"
+    r"[^\n]{0,40}\b(?:finished|completed?|done|succeeded)\b(?: successfully)?"
+    r"|\b(?:test|run)\b[^\n]{0,20}\bconcluded\b[^\n]{0,60}|\bstatus: SUCCEEDED"
+    r"|\bEnd of run\b|\bFinalized processing group\b[^\n]{0,60}"
+    r"|\brank ?\d+\]?:? (?:finished|done|completed)"
+    r"|\bexit(?:ed)?(?: with)?(?: code| status)?[ :=]+0"
+    r"|`max_(?:steps|epochs)=\d+` reached)[\s.!)]*$"
+)
+LAST_WORDS = 12  # lines at the end of a file, among which they stand: other ranks still say theirs
 _STEPS = re.compile(r"(?i)\b(?:train\w*|epoch|step|iter\w*)\b|loss=|it\b")  # bars of the training itself
 
 
@@ -38,6 +51,7 @@ def events(path: str, lines: Lines) -> Iterator[Event]:
     yield from _signs(path, lines)
     yield from _bars(path, lines)
     yield from _proof(path, lines)
+    yield from _last_words(path, lines)
 
 
 def _signs(path: str, lines: Lines) -> Iterator[Event]:
@@ -87,4 +101,13 @@ def _proof(path: str, lines: Lines) -> Iterator[Event]:
         if _CHOSEN.search(line):
             facts = (("what", "NCCL's set-up, as far as it is shown"),)
             yield Event("proof", NOISE, path, number, line[:300], facts=facts)
+            return
+
+
+def _last_words(path: str, lines: Lines) -> Iterator[Event]:
+    """Where a file ends with the words of a program that did what it should: the first line that says so."""
+    spoken = [(number, line) for number, line in lines[-2 * LAST_WORDS :] if line.strip()]
+    for number, line in spoken[-LAST_WORDS:]:
+        if _ENDED.search(line):
+            yield Event("ended-well", NOISE, path, number, line[:300])
             return

@@ -25,6 +25,7 @@ class Cause:
     priority: str
     hardware: bool
     of_node: bool
+    fatal: bool
     suggest: tuple[dict[str, str], ...]
     ask: str
 
@@ -96,6 +97,7 @@ def causes() -> dict[str, Cause]:
             row.get("priority", "P0"),
             row.get("hardware", False),
             row.get("of_node", False),
+            row.get("fatal", False),
             tuple(row.get("suggest", ())),
             row.get("ask", ASK),
         )

@@ -23,6 +23,7 @@ SATURATED = 64 << 20  # bytes from which a row says something about bandwidth
 LARGE = 1 << 30  # bytes from which it says all of it
 SMALLER = 2  # the floor is divided by this where all sizes are smaller
 OTHER_TEST = 4  # and by this for a test that is no all-reduce
+WHOLE = 8  # GPUs of a node, for which the floor of several nodes holds
 SIDE_BY_SIDE = 0.4  # of the best run of the same size: far below
 HALF = 0.5  # of what others measured on the type: far below, whatever the run
 MOST_ERROR = 0.01  # in the error column of old versions
@@ -60,6 +61,7 @@ class Row:
 class Run:
     rows: list[Row] = field(default_factory=list)
     hosts: set[str] = field(default_factory=set)
+    ranks: set[int] = field(default_factory=set)
     model: str = ""
     test: str = ""
 
@@ -86,6 +88,7 @@ def _read(lines: Lines) -> Run:
     for number, line in lines:
         if device := _DEVICE.search(line):
             run.hosts.add(device[2])
+            run.ranks.add(whole(device[1]) or 0)
             run.model = device[3]
         elif started := _STARTED.search(line):
             run.test = started[1] or started[2]
@@ -146,11 +149,19 @@ def _below_floor(large: list[Row], run: Run, lines: Lines) -> Slow | None:
         return None
     best = max(large, key=lambda row: row.best)
     floor = _floor(run.model, len(run.hosts), "\n".join(line for _, line in lines))
+    if len(run.hosts) > 1:
+        floor *= _share(run)
     if run.test and not re.match(r"all_?reduce", run.test):
         floor /= OTHER_TEST
     if best.size < LARGE:
         floor /= SMALLER
     return (large[-1], best.best, f"{floor:g} or more") if 0 < best.best < floor else None
+
+
+def _share(run: Run) -> float:
+    """Of a node's network: a part of its GPUs may have a part of it. A list of devices that was cut says nothing."""
+    complete = len(run.ranks) == max(run.ranks, default=-1) + 1
+    return min(1.0, len(run.ranks) / (WHOLE * len(run.hosts))) if complete else 1.0
 
 
 def _floor(gpu: str, hosts: int, text: str) -> float:

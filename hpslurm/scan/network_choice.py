@@ -10,6 +10,7 @@ from hpslurm.scan.model import evidence
 
 Lines = list[tuple[int, str]]  # line number, text
 _SET = re.compile(r"NCCL_NET set by environment to Socket")
+_ALONE = re.compile(r"\brank 0 n[Rr]anks 1 ")
 _USED = re.compile(
     r"Using network (?:AWS )?(?:Libfabric|IB\w*|OFI|UCX)|Selected [Pp]rovider is efa|via NET/(?:AWS )?Libfabric"
 )
@@ -26,5 +27,7 @@ def events(path: str, lines: Lines) -> Iterator[Event]:
             return
     socket = next(((number, line[:300]) for number, line in lines if "Using network Socket" in line), None)
     meant = any(_MEANT.search(line) for _, line in lines)
+    if any(_ALONE.search(line) for _, line in lines):  # one process needs no network
+        return
     if socket and meant and not any(_USED.search(line) for _, line in lines):
         yield evidence("net-socket", path, *socket)

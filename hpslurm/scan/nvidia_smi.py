@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from hpslurm.core.finding import Event
-from hpslurm.scan.checks import pci
+from hpslurm.scan.gpu_names import pci
 from hpslurm.scan.model import evidence
 
 Lines = list[tuple[int, str]]  # line number, text

@@ -12,12 +12,13 @@ from hpslurm.scan import prefix
 Lines = list[tuple[int, str]]  # line number, text
 MOST_PROCESSES = 4096
 MOST_TRAITS = 512
+MOST_TASKS = 100_000  # of one list
 
 _COMM = re.compile(r"comm 0x[0-9a-f]+ rank (\d+) n[Rr]anks (\d+)")
 _WORLD = re.compile(r"(?:world[_ ]size|WORLD_SIZE|nranks|nRanks|num_processes)[ '\":=]+(\d+)")
 _DEVICE = re.compile(r"Rank\s+(\d+)(?:\s+Group\s+\d+)?\s+Pid\s+\d+ on\s+(\S+) device\s+\d+")
 _RANK_ON_HOST = re.compile(
-    r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>[\w.-]+)"
+    r"(?i)process rank (?P<rank>\d+) with PID \d+ on node (?P<host>[\w.-]+)"
     r"|\brank[ =:#]+(?P<rank2>\d+)\b[^\n]{0,60}\b(?:host(?:name)?|node)[ =:]+(?P<host2>[A-Za-z][\w.-]*\d[\w.-]*)"
     r"|\b(?:host(?:name)?|node)[ =:]+(?P<host3>[A-Za-z][\w.-]*\d[\w.-]*)[^\n]{0,40}\brank[ =:#]+(?P<rank3>\d+)\b"
 )
@@ -37,7 +38,7 @@ TRAITS = (
 
 
 def events(path: str, lines: Lines) -> Iterator[Event]:
-    for events_of in (identities, hosts, named, traits, channels):
+    for events_of in (identities, hosts, tasks, claims, named, traits, channels):
         yield from events_of(path, lines)
 
 
@@ -74,6 +75,54 @@ def hosts(path: str, lines: Lines) -> Iterator[Event]:
         if rank is not None and host and (rank, host) not in known and len(known) < MOST_PROCESSES:
             known.add((rank, host))
             yield Event("place", NOISE, path, number, "", rank=rank, host=host.split(".")[0])
+
+
+_TASK = re.compile(r"srun: error: (?P<host>[\w.-]+): tasks? (?P<tasks>\d[\d,-]*): (?P<end>[A-Z][\w ()-]{0,60})")
+
+
+def tasks(path: str, lines: Lines) -> Iterator[Event]:
+    """How each task of a step ended, and on which node, as srun lists it."""
+    known: set[int] = set()
+    for number, line in lines:
+        if not (match := _TASK.search(line)):
+            continue
+        for task in task_numbers(match["tasks"]):
+            if task not in known and len(known) < MOST_PROCESSES:
+                known.add(task)
+                yield Event("task", NOISE, path, number, line.strip()[:300], rank=task,
+                            host=match["host"].split(".")[0], facts=(("end", match["end"]),))  # fmt: skip
+
+
+_CLAIM = re.compile(
+    r"^\s{0,6}(?P<task>\d{1,6}): ?[^\n]{0,40}Initializing distributed: GLOBAL_RANK: (?P<rank>\d+), MEMBER: \d+/"
+)
+
+
+def claims(path: str, lines: Lines) -> Iterator[Event]:
+    """Which task of srun --label says that it is which rank, as Lightning does when it starts."""
+    known: set[tuple[str, str]] = set()
+    for number, line in lines:
+        claim = _CLAIM.match(line)
+        if claim and claim.groups() not in known and len(known) < MOST_PROCESSES:
+            known.add((claim["task"], claim["rank"]))
+            facts = (("task", claim["task"]),)
+            yield Event("claim", NOISE, path, number, line.strip()[:300], rank=whole(claim["rank"]), facts=facts)
+
+
+def task_numbers(text: str) -> list[int]:
+    """The tasks of a list as srun prints it; empty where it is none, or names more than 100,000.
+
+    >>> task_numbers("0-2,5")
+    [0, 1, 2, 5]
+    """
+    tasks: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        begin, end = whole(first), whole(last or first)
+        if begin is None or end is None or end - begin + len(tasks) >= MOST_TASKS:
+            return []
+        tasks += range(begin, end + 1)
+    return tasks
 
 
 _ALONE = re.compile(

@@ -23,6 +23,9 @@ _LABEL = re.compile(r"^\s{0,6}(\d{1,6}): ?(?=\D|\d{4}-\d\d-)")  # srun --label
 _MPI = re.compile(r"\[\d+,(\d+)\]<std(?:out|err|diag)>: ?")
 _RANK_BRACKET = re.compile(r"\[(?:[Gg]lobal[ _])?(?:[Rr]ank|RANK)[ :_=-]? ?(\d+)\]:? ?")
 _DEFAULT = re.compile(r"\[(?:default|local_rank|local rank|LOCAL_RANK)[ :=]?(\d+)\]:? ?")
+_TORCHX = re.compile(
+    r"(?:[\w-]+\.)?[\w-]+/\d{1,6} (?=\[|\S+:\d+:\d+ )"
+)  # the role and replica that TorchX puts before each line
 _ROLE = re.compile(r"\[[A-Za-z][A-Za-z_-]*?(\d+)(?:\|(\d+))?\]:")
 _RAY = re.compile(r"\((?:\S+ )?(?:rank=(\d+),? ?)?(?:\w+ )?pid=(\d+)(?:, ip=([^)\]]+\]?))?(?:, rank=(\d+))?\) ?")
 _ISO = re.compile(
@@ -267,6 +270,7 @@ _DIALECTS: tuple[tuple[re.Pattern[str], Dialect], ...] = (
     (_UPTIME, _nothing),
     (_KERN, _nothing),
     (_STEPD, _step_daemon),
+    (_TORCHX, _nothing),
     (_ROLE, _outer_rank),
     (_ADDRESS, _host),
     (_NAMED, _host),

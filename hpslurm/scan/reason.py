@@ -75,8 +75,8 @@ def best_of(events: Iterable[Event], numbers: Numbers) -> tuple[Hypothesis | Non
 def _chosen(case: Case) -> tuple[Hypothesis | None, list[Event], list[Event]]:
     """The best hypothesis, and the roots and symptoms that count."""
     roots = [*_not_survived(case, case.roots), *derive.roots(case)]
-    roots = _drop_echoes(case, _drop_beaten(case, roots))
-    symptoms = _not_survived(case, case.symptoms)
+    roots = _not_fatal(case, _drop_echoes(case, _drop_beaten(case, roots)))
+    symptoms = _not_fatal(case, _not_survived(case, case.symptoms))
     roots = _not_outlived(case, roots, symptoms)
     known = [event for event in symptoms if event.cause != UNDETERMINED]
     roots = _drop_weak(case, roots, known)
@@ -114,6 +114,20 @@ def _not_survived(case: Case, events: list[Event]) -> list[Event]:
     return [
         event for event in events
         if not ((row := by_id.get(event.pattern)) and row.transient and case.survived(event))
+    ]  # fmt: skip
+
+
+def _not_fatal(case: Case, events: list[Event]) -> list[Event]:
+    """Without what would have ended a program that ran to its end and said so after all of it."""
+    ended = {event.file: event.line for event in case.of("ended-well")}
+    loud = {
+        event.file for event in [*case.roots, *case.symptoms]
+        if event.file in ended and (event.line < 0 or max(event.line, event.last_line) > ended[event.file])
+    }  # fmt: skip
+    causes = model.causes()
+    return [
+        event for event in events
+        if event.file not in ended or event.file in loud or not (event.cause in causes and causes[event.cause].fatal)
     ]  # fmt: skip
 
 
@@ -238,6 +252,9 @@ def _nothing(case: Case, unknown: list[Event], missing: list[str]) -> Diagnosis:
         return Diagnosis(UNDETERMINED, "low", why, None, lines[0], (*missing, ask), tuple(lines[1:]))
     kinds = case.kinds - set(WORDS)
     benign = case.of("benign")
+    for ended in case.of("ended-well"):
+        why = f"the program says that it came to its end at {ended.file}:{ended.line}"
+        return Diagnosis(HEALTHY, "medium", why, None, None, tuple(missing))
     if case.life:
         where = f"work went on at {case.life[-1].file}:{case.life[-1].line}"
         also = f"; recognised as {', '.join(sorted(kinds or case.kinds))}" if case.kinds else ""
@@ -261,8 +278,9 @@ def _went_on(case: Case, event: Event) -> bool:
     """A line of little gravity, or one after which the work of the same file went on."""
     if event.weight >= CRASH:
         return False
+    signs = [*case.life, *case.of("ended-well")]
     return event.weight < SERIOUS or any(
-        life.file == event.file and life.line > max(event.line, event.last_line) for life in case.life
+        sign.file == event.file and sign.line > max(event.line, event.last_line) for sign in signs
     )
 
 
@@ -359,6 +377,6 @@ def _hung(
             chosen = replace(life, pattern="silent-rank") if life is not None else chosen
         confidence = "medium"
     else:
-        missing.append(f"logs of ranks {ranks}: they do not complain while the others wait")
+        missing.append(f"the logs of rank{'s' * (len(quiet) > 1)} {ranks}, silent while the others wait")
     host = case.hosts.get(quiet[0]) if len(quiet) == 1 else None
     return cause, confidence, why, Culprit(rank=quiet[0], host=host), chosen

@@ -12,7 +12,7 @@ from hpslurm.core import toml
 from hpslurm.core.finding import ROOT, SYMPTOM, Event
 from hpslurm.core.values import dataclass, replace
 from hpslurm.scan import prefix
-from hpslurm.scan.checks import gpu_of
+from hpslurm.scan.gpu_names import gpu_of
 
 SHORTEST, LONGEST = 6, 1000  # characters of a line that is looked at
 PREFIX = 120  # characters in which a level stands
@@ -25,7 +25,8 @@ _NO_TROUBLE = re.compile(
     r"[\"']?(?:[\d.]+|true|false|none|null|yes|no|auto|ignore|\w{1,12})?[\"']?[,}\s]*$"
     r"|--[\w-]*(?:fail|error|timeout|missing|lost|kill)[\w-]*|\b\w+_(?:error|errors|loss|fail|timeout)s?\b *[=:]"
     r"|(?:mean|avg|val|train|test|abs|sq\w*|root)[\w ]{0,12}error\b"
-    r"|if (?:you|this|the|it)\b|please (?:note|consider|see)|for (?:debugging|more information)"
+    r"|if (?:you|this|the|it)\b|\b(?:in case of|on|upon) (?:an? )?(?:failure|error)"
+    r"|please (?:note|consider|see)|for (?:debugging|more information)"
     r"|see (?:the )?(?:log|documentation|https?:)|\bhint\b|set [A-Z_]+="
     r"|successfully|recovered|recovery complete|resolved|retry succeeded|will (?:be )?(?:retr\w+|use|fall ?back)"
     r"|\b(?:may|might)\b|\bcould (?:result|cause|be)\b|\bstrongly\b"
@@ -36,7 +37,7 @@ _FRAME = re.compile(
     r"\s*(?:\[\w+\]: ?)?\s*(?:File \"|raise |return |#|\^+$|~+\^|at 0x|from /|\[bt\])"
 )  # of a traceback, or a comment
 _PATH = re.compile(r"(?:/[\w.@+-]+){2,}/?")  # a folder's name is no subject
-_LEVEL = re.compile(r"(?:^|[\s\[(|<])(?:INFO|DEBUG|TRACE|NOTICE|info|debug|trace)(?:[\]\s:|>)-]|$)")
+_LEVEL = re.compile(r"\[?\bI\d{3,4} \d\d:|(?:^|[\s\[(|<])(?:INFO|DEBUG|TRACE|NOTICE|info|debug|trace)(?:[\]\s:|>)-]|$)")
 _WARNING = re.compile(r"(?:^|[\s\[(|:<\d])(?:W|WARN|WARNING|Warning|warning|warn)(?:[\]\s:|>)-]|\d{4} )")
 
 

@@ -314,6 +314,10 @@ class Lab:
 
         return _wait(there, seconds, lambda: f"{node} to be {' or '.join(states)}; it is {self.node_states()[node]}")
 
+    def wait_for_file(self, path: str, seconds: float = 60) -> None:
+        """Wait for a file that a job writes; by then all prologs of its own node are over."""
+        _wait(lambda: os.path.exists(path), seconds, lambda: path)
+
     def script(self, name: str, text: str) -> str:
         """An executable file in the lab's work folder; returns its path."""
         return self._write(self.path("work", name), text, 0o755)

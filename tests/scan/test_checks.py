@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from hpslurm.core.finding import ROLES
-from hpslurm.scan import checks, model
-from hpslurm.scan.checks import xid_meaning
+from hpslurm.scan import model
+from hpslurm.scan.checks.gpu import xid_meaning
+from hpslurm.scan.reason import reason
 from tests.scan.cases import events_of, patterns_of
 
-SOURCES = [path.read_text(encoding="utf-8") for path in sorted(Path(checks.__file__).parent.glob("*.py"))]
+SCAN = Path(model.__file__).parent
+SOURCES = [path.read_text(encoding="utf-8") for path in sorted(SCAN.rglob("*.py"))]
 CAUSES = set(model.causes())
 
 
@@ -59,11 +61,12 @@ def test_links_come_and_go_in_the_first_two_minutes(uptime: str, wanted: list[st
 
 
 def test_no_weight_and_no_cause_stands_in_the_code_of_the_readers():
-    named = ("checks", "kinds", "life", "nccl_rows", "node_lists", "nvidia_smi", "network_choice", "places", "ras",
+    checks = [f"checks/{path.stem}" for path in sorted((SCAN / "checks").glob("*.py"))]
+    assert len(checks) > 5
+    named = ("hit", "kinds", "life", "nccl_rows", "node_lists", "nvidia_smi", "network_choice", "places", "ras",
              "slow_ranks", "small_tools", "flight")  # fmt: skip
-    folder = Path(checks.__file__).parent
-    for name in named:
-        tree = ast.parse((folder / f"{name}.py").read_text(encoding="utf-8"))
+    for name in (*checks, *named):
+        tree = ast.parse((SCAN / f"{name}.py").read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             if isinstance(node, ast.keyword) and node.arg in ("weight", "cause"):
                 assert not isinstance(node.value, ast.Constant), (name, node.value.lineno)
@@ -108,3 +111,100 @@ def test_a_row_names_known_causes_and_roles_and_changes_something():
 def test_the_words_of_a_line_pick_the_row(check: str, text: str, row: str | None):
     turn = model.turn_by(check, text)
     assert row == (turn.id if turn else None)
+
+
+# Words of another trade, and the same words where they count.
+
+
+@pytest.mark.parametrize("line, kinds", [
+    ("the JAX distributed service detected fatal errors", []),  # "service" is no Intel adapter
+    ("ice 0000:31:00.0 ens1f0: fatal error", ["link-down-kernel"]),
+])  # fmt: skip
+def test_a_driver_s_name_is_a_word_of_its_own(line: str, kinds: list[str]):
+    assert kinds == [one for one in patterns_of(line) if one == "link-down-kernel"]
+
+
+LO = "n1:104:104 [0] NCCL INFO Bootstrap : Using lo:127.0.0.1<0>\n"
+
+
+@pytest.mark.parametrize("ranks, kinds", [(1, []), (2, ["net-loopback"])])
+def test_one_process_alone_needs_no_network(ranks: int, kinds: list[str]):
+    text = f"{LO}n1:104:104 [0] NCCL INFO comm 0x1 rank 0 nranks {ranks} cudaDev 0 busId 170 - Init COMPLETE\n"
+    assert kinds == [one for one in patterns_of(text) if one == "net-loopback"]
+
+
+SHAPE = "DDP expects same model across all ranks, but Rank 3 has 51 params, while rank 0 has inconsistent {} params."
+
+
+@pytest.mark.parametrize("before, params, counts", [
+    ("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)\n", 0, False),  # it was aborted
+    ("", 0, True),
+    ("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)\n", 50, True),
+])  # fmt: skip
+def test_a_comparison_that_was_aborted_compared_nothing(before: str, params: int, counts: bool):
+    assert counts is ("desync-shape" in patterns_of(before + SHAPE.format(params) + "\n"))
+
+
+def test_the_multicast_slots_that_ran_out_are_no_gpu_memory():
+    line = "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 2 'out of memory'."
+    assert "nvls-bind" in patterns_of(line)
+
+
+@pytest.mark.parametrize("line, counts", [
+    ("step took 2.9 s (median 0.1 s): possible straggler or network hiccup", False),
+    ("straggler detected: rank 7 on n3 is 3.1 times slower", True),
+])  # fmt: skip
+def test_a_guess_about_one_step_names_no_straggler(line: str, counts: bool):
+    assert counts is ("straggler-text" in patterns_of(line))
+
+
+def test_the_task_that_the_coordination_service_lost_stands_on_the_next_line():
+    text = "absl::Status: UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats):\n{}\n"
+    (event,) = [event for event in events_of(text.format("/job:jax_worker/replica:0/task:3").encode())
+                if event.pattern == "jax-task-lost"]  # fmt: skip
+    assert "3" == event.fact("named_rank")
+    (event,) = [event for event in events_of(text.format("none").encode()) if event.pattern == "jax-task-lost"]
+    assert "" == event.fact("named_rank")
+
+
+def test_the_store_s_server_is_named_by_who_lost_it():
+    line = ("recvValue failed on SocketImpl(fd=9, addr=[::ffff:10.1.0.9]:38760, remote=[::ffff:10.1.0.7]:42643): "
+            "Failed to recv, got 0 bytes. Connection was likely closed.")  # fmt: skip
+    (event,) = [event for event in events_of(line.encode()) if event.pattern == "store-server-gone"]
+    assert "10.1.0.7" == event.peer
+
+
+def test_the_node_that_has_no_capacity_is_the_one_whose_reason_was_set():
+    line = "update_node: node gpu-dy-2 reason set to: (Code:UnfulfillableCapacity)Failure when resuming nodes"
+    (event,) = [event for event in events_of(line.encode()) if event.pattern == "capacity"]
+    assert "gpu-dy-2" == event.host
+
+
+def test_the_rank_that_horovod_misses_may_stand_on_a_line_of_its_own():
+    text = "Missing ranks:\n0: [cond_1/then/_10/SGD/DistributedSGD_Allreduce/cond/HorovodAllreduce_grads_0]\n"
+    line = (
+        "One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting\n"
+    )
+    assert "0" in {event.fact("named_rank") for event in events_of((line + text).encode())}
+
+
+KILLED = "srun: error: n2: task 3: Killed\n"
+
+
+@pytest.mark.parametrize("before, cause", [
+    ("", "host_oom"),
+    ("srun: Job step aborted: Waiting up to 5 seconds for job step to finish.\n", "job_cancelled"),
+    ("slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-12-01T01:54:35 ***\n", "job_cancelled"),
+])  # fmt: skip
+def test_a_task_that_is_killed_once_the_step_is_being_ended_did_not_start_it(before: str, cause: str):
+    (event,) = [event for event in events_of((before + KILLED).encode()) if event.pattern == "srun-killed"]
+    assert cause == event.cause
+
+
+def test_a_node_that_cannot_run_jobs_at_all_is_a_matter_of_its_configuration():
+    text = ("slurmctld: Node n1 unexpectedly rebooted boot_time=1 last response=2\n"
+            "slurmctld: error: slurmd error running JobId=6 on node(s)=n1: Plugin initialization failed\n")  # fmt: skip
+    diagnosis = reason(events_of(text.encode()))
+    assert "slurm_node_config" == diagnosis.cause
+    assert diagnosis.culprit is not None
+    assert "n1" == diagnosis.culprit.host

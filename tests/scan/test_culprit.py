@@ -86,3 +86,25 @@ def test_an_address_is_not_shortened_like_a_name():
         for host in ("ip-10-1-0-7.ec2.internal", "10.1.0.7")
         if (culprit := culprit_of(case_of(), known("cuda-oom", host=host, rank=1), []))
     ]
+
+
+def test_a_rank_is_on_the_node_of_its_task_where_each_task_is_one_rank():
+    def task(number: int, host: str) -> Event:
+        return Event("task", NOISE, "job.out", 50 + number, "", rank=number, host=host, facts=(("end", "Killed"),))
+
+    tasks = [task(0, "n1"), task(1, "n2")]
+    case = case_of(*tasks, known("cuda-oom", 5, rank=1))
+    culprit = culprit_of(case, case.roots[0], case.roots)
+    assert culprit is not None
+    assert "n2" == culprit.host
+    case = case_of(*tasks, known("cuda-oom", 5, rank=1), known("cuda-oom", 6, rank=7))
+    culprit = culprit_of(case, case.roots[0], case.roots)
+    assert culprit is not None
+    assert culprit.host is None, "eight ranks of two tasks: torchrun started them"
+
+
+def test_what_fails_alike_after_the_step_was_taken_down_is_a_consequence():
+    killed = [known("srun-killed", line, rank=rank, host=f"n{rank}", text="Killed") for rank, line in ((0, 5), (1, 9))]
+    assert rank_of(world(2), *killed) is None
+    assert 0 == rank_of(world(2), *killed, known("cancel-plain", 7))
+    assert rank_of(world(2), *killed, known("cancel-plain", 10)) is None

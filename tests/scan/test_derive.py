@@ -122,3 +122,38 @@ def test_the_side_of_a_connection_without_gpudirect_is_named():
     assert ("gdr-one-side", 8) == (odd.pattern, odd.rank)
     (odd,) = derive.roots(case_of(side("no", "send"), side("yes", "receive")))
     assert 0 == odd.rank
+
+
+def task(number: int, end: str, host: str = "n1") -> Event:
+    return Event("task", NOISE, "job.out", 20 + number, end, rank=number, host=host, facts=(("end", end),))
+
+
+@pytest.mark.parametrize(
+    "end", ["Aborted (core dumped)", "Segmentation fault", "Bus error", "Exited with exit code 139"]
+)
+def test_the_task_that_crashed_among_those_that_ended_is_the_odd_one(end: str):
+    (odd,) = derive.roots(case_of(task(0, "Exited with exit code 1"), task(1, end), task(2, "Terminated", "n2")))
+    assert ("odd-end", 1, "n1") == (odd.pattern, odd.rank, odd.host)
+
+
+def test_tasks_that_crashed_on_one_node_leave_the_node():
+    (odd,) = derive.roots(case_of(task(0, "Aborted"), task(1, "Aborted"), task(2, "Terminated", "n2")))
+    assert (None, "n1") == (odd.rank, odd.host)
+
+
+def test_no_task_is_odd_where_all_end_alike_or_on_two_nodes():
+    assert [] == found(task(0, "Aborted"), task(1, "Aborted"))
+    assert [] == found(task(0, "Aborted"), task(1, "Aborted", "n2"), task(2, "Terminated", "n2"))
+    assert [] == found(task(0, "Exited with exit code 1"), task(1, "Exited with exit code 143"))
+    aborted = task(0, "Aborted"), task(1, "Exited with exit code 1")
+    assert [["odd-end"], []] == [found(*aborted), found(*aborted, watchdog(0))], "a watchdog ends by abort"
+
+
+def claim(task: int, rank: int) -> Event:
+    return Event("claim", NOISE, "job.out", 1 + task, "", rank=rank, facts=(("task", str(task)),))
+
+
+def test_a_rank_that_two_tasks_claim_shows_a_launcher_misused():
+    assert ["rank-twice"] == found(claim(0, 1), claim(1, 1))
+    assert [] == found(claim(0, 1), claim(1, 2))
+    assert [] == found(claim(0, 1), claim(0, 1)), "the same task again: a restart"

@@ -18,3 +18,37 @@ def test_the_last_state_of_a_bar_of_preparing_work_is_kept():
     text = bar.format(10, "05:00") + bar.format(20, "1:06:01") + "\n"
     (event,) = [event for event in events_of(text.encode()) if event.pattern == "progress"]
     assert ("20", "3961") == (event.fact("percent"), event.fact("elapsed"))
+
+
+def ends(text: str) -> list[int]:
+    return [event.line for event in events_of(text.encode()) if event.pattern == "ended-well"]
+
+
+@pytest.mark.parametrize("line", [
+    "[rank 3] finished",
+    "training finished",
+    "2026-02-07 12:25:25,082 | INFO | lm_core:main:225 - Training complete.",
+    "exit code 0",
+    "Benchmark run completed successfully",
+    "`Trainer.fit` stopped: `max_epochs=3` reached.",
+])  # fmt: skip
+def test_a_program_that_came_to_its_end_says_so(line: str):
+    assert [2] == ends(f"step 1 loss 2.1\n{line}\n")
+
+
+@pytest.mark.parametrize("line", [
+    "At least one job did not complete successfully.",
+    "FAILED: job done",
+    "if the job is done, collect the logs",
+    "waiting until all ranks finished",
+    "exit code 10",
+    "0 of 8 runs completed, errors: 8",
+    "[rank 3] finished reading the data",
+])  # fmt: skip
+def test_the_same_words_about_something_else_are_no_end(line: str):
+    assert [] == ends(f"step 1 loss 2.1\n{line}\n")
+
+
+@pytest.mark.parametrize("later, lines", [(11, [1]), (12, [])], ids=["eleven after", "twelve after"])
+def test_only_the_last_twelve_lines_are_last_words(later: int, lines: list[int]):
+    assert lines == ends("training finished\n" + "[rank 1] and so on\n" * later)

@@ -68,8 +68,14 @@ def test_a_test_that_is_no_all_reduce_may_do_a_quarter(bandwidth: float, wanted:
 def test_the_floor_of_a_gpu_on_one_node_and_on_several(gpu: str, one: float, several: float):
     alone = [device(0, "n1", gpu), device(1, "n1", gpu)]
     assert [["tests-slow"], []] == [patterns(*alone, row(GIB, one + step)) for step in (-0.1, 0.0)]
-    two = [device(0, "n1", gpu), device(1, "n2", gpu)]
+    two = [device(0, "n1", gpu), device(8, "n2", gpu)]
     assert [["tests-slow"], []] == [patterns(*two, row(GIB, several + step)) for step in (-0.1, 0.0)]
+
+
+@pytest.mark.parametrize("gpus, floor", [(1, 12.5), (4, 50.0), (8, 100.0)])
+def test_a_part_of_a_node_is_asked_for_a_part_of_its_network(gpus: int, floor: float):
+    listed = [device(rank, f"n{rank // gpus}", "NVIDIA H200") for rank in range(2 * gpus)]
+    assert [["tests-slow"], []] == [patterns(*listed, row(GIB, floor + step)) for step in (-0.1, 0.0)]
 
 
 def test_a_run_without_any_bandwidth_is_not_slow():

@@ -18,6 +18,7 @@ from hpslurm.scan.reason import reason
     ("[rank7]: hello", {"rank": 7}),
     ("[default2]:hello", {"local_rank": 2}),
     ("[trainer4|1]:hello", {"rank": 4}),
+    ("i.pretrain/0 [default2]:[rank2]: hello", {"rank": 2, "local_rank": 2}),  # TorchX
     (" 0: [rank7]: hello", {"rank": 7}),  # the program's own rank counts more than the launcher's
     ("(RayTrain pid=77, ip=10.1.0.7) hello", {"pid": 77, "host": "10.1.0.7"}),
     ("(worker rank=6 pid=77) hello", {"pid": 77, "rank": 6}),

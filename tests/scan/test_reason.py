@@ -117,6 +117,23 @@ def test_work_that_went_on_outlives_a_guess_and_nothing_that_is_known():
     assert "app_error" == reason([known("exception", 5), worked]).cause
 
 
+def ended(line: int, file: str = "job.out") -> Event:
+    return Event("ended-well", NOISE, file, line, "training finished")
+
+
+def test_what_ends_a_program_is_not_what_a_program_had_that_came_to_its_end():
+    crash = known("module-missing", 5)
+    assert ["app_error", "healthy"] == [reason([crash]).cause, reason([crash, ended(6)]).cause]
+    assert "app_error" == reason([known("module-missing", 7), ended(6)]).cause, "it came after"
+    assert "app_error" == reason([crash, ended(6, "other.out")]).cause, "another program's words"
+    assert "app_error" == reason([crash, ended(6), known("launcher-child", 8)]).cause, "srun says otherwise"
+
+
+def test_a_fault_of_the_machine_stays_one_whatever_the_program_says():
+    assert "storage" == reason([known("disk-full", 5), ended(6)]).cause
+    assert "gpu_nvlink" == reason([known("xid", 5, cause="gpu_nvlink", weight=80), ended(6)]).cause
+
+
 def test_nothing_at_all_is_undetermined_and_asks_for_all_ranks():
     diagnosis = reason([])
     assert ("undetermined", "low") == (diagnosis.cause, diagnosis.confidence)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import hashlib
 import io
 import lzma
 import os
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpslurm.scan import prefix, read
+from hpslurm.scan import match, prefix, read
 from hpslurm.scan.collect import Collector, scan
 from hpslurm.scan.match import finder
 from hpslurm.scan.patterns import table
@@ -161,6 +162,30 @@ def test_the_two_passes_see_the_same_lines():
         {begin: set(numbers) for begin, _, numbers in finder(literals, fast=way)(data, len(data), 0, len(data))}
         for way in (True, False)
     )
+    assert fast == slow
+
+
+@pytest.mark.parametrize("size, said", [(match.BIG - 1, False), (match.BIG, True)])
+def test_a_large_log_without_the_fast_pass_says_what_would_be_faster(size: int, said: bool):
+    code = f"import sys; sys.modules['hyperscan'] = None; from hpslurm.scan import match; print(match.hint({size}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said is ("pip install hyperscan" in done.stdout)
+
+
+def test_with_the_fast_pass_nothing_would_be_faster():
+    assert "" == match.hint(match.BIG)
+
+
+def test_the_two_passes_see_the_same_where_no_two_lines_are_alike():
+    literals = table().literals
+    texts = [literals[number % len(literals)].rstrip(b"\n") for number in range(5 * len(literals))]
+    lines = [hashlib.sha256(b"%d" % number).hexdigest().encode() + text + b"\n" for number, text in enumerate(texts)]
+    data = bytearray(b"".join(lines))
+    fast, slow = (
+        {begin: set(numbers) for begin, _, numbers in finder(literals, fast=way)(data, len(data), 0, len(data))}
+        for way in (True, False)
+    )
+    assert len(lines) == len(fast)
     assert fast == slow
 
 

@@ -1,0 +1,171 @@
+"""Lines of GPUs: driver events, CUDA's words, fabric manager, PCIe and GPUDirect."""
+
+from __future__ import annotations
+
+import re
+
+from hpslurm.core.text import whole
+from hpslurm.node import xid_table
+from hpslurm.scan import model, prefix
+from hpslurm.scan.gpu_names import gpu_of, pci
+from hpslurm.scan.hit import Context, Hit, check
+
+
+def xid_meaning(number: int, text: str = "") -> tuple[str, int]:
+    """(cause, weight) of a driver event, by tables/xid.toml; ("", 0) for one that is no cause by itself."""
+    row = xid_table.row(number)
+    words = model.turn_by("xid", text)  # the driver's own words count, whatever the number
+    said = words.cause if words else ""
+    unknown = model.turns()["xid-unknown"]
+    least = unknown.weight or 0
+    if row is None:
+        return (said or unknown.cause, least)
+    if said and said != row.cause and row.priority != "info" and row.origin not in ("app", "sympathetic"):
+        return said, max(row.proof, least)
+    return (row.cause, row.proof) if row.cause and row.proof else ("", 0)
+
+
+@check("xid")
+def _xid(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    found = next((value for key, value in match.groupdict().items() if key.startswith("xid") and value), "")
+    number = whole(found) or 0
+    if earlier := re.search(r"caused by previous Xid (\d+)", hit.line):
+        hit.facts["echo"] = str(number)
+        number = whole(earlier[1]) or 0
+    cause, weight = xid_meaning(number, hit.line)
+    if not cause or number == 0 or number > 400:
+        return False
+    hit.cause, hit.weight = cause, weight
+    if cause == "gpu_nvlink" and re.search(r"\bNon-?fatal\b", hit.line, re.IGNORECASE):
+        hit.turn("xid-nonfatal")
+    if hit.pattern == "xid-word":
+        hit.turn("xid-retold")
+    if hit.facts.get("echo"):
+        hit.turn("xid-echo")
+    hit.facts["xid"] = str(number)
+    hit.gpu = gpu_of(hit.line)
+    return True
+
+
+@check("sxid")
+def _sxid(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    hit.turn("sxid-fatal")
+    hit.gpu = pci(hit.line)
+    hit.facts["sxid"] = match["sxid"]
+    if re.search(r"\bNon-fatal\b", hit.line, re.IGNORECASE):
+        hit.turn("sxid-nonfatal")
+    elif re.search(r"\d, (?:Severity|Data)\b", hit.line):
+        hit.turn("sxid-detail")
+    return True
+
+
+@check("lookback")
+def _lookback(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    hit.gpu = (
+        pci(hit.line)
+        or next(filter(None, map(pci, context.before(4))), "")
+        or next(filter(None, map(pci, context.after(2))), "")
+        or gpu_of(hit.line)
+    )
+    return True
+
+
+@check("cudafail")
+def _cuda_failure(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    if not _rem_allocator(hit, match, context):
+        return False
+    text = match.groupdict().get("text")
+    if text is None:  # the framework repeats that NCCL met a CUDA error; the error itself stands elsewhere
+        hit.turn("cuda-failure-elsewhere")
+        nearby = "\n".join(context.after(6))
+        return not re.search(r"Cuda failure (?:\d+ )?'[^']+'|CUDA error \d+ '[^']+'", nearby)
+    hit.turn_by("cudafail", text)
+    return True
+
+
+@check("remalloc")
+def _rem_allocator(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    """NCCL's remote allocator may read a random size from a connection that was not meant for it."""
+    return not any("[Rem Allocator]" in line for line in context.before(3))
+
+
+@check("notbenign")
+def _not_benign(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    return not re.search(r"\bStarted\b|active \(running\)|[Ss]uccessfully|status: OK", hit.line)
+
+
+@check("fabricstate")
+def _fabric_state(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    return "abric" in hit.line or any(prefix.bare(line).strip() == "Fabric" for line in context.before(2))
+
+
+@check("notcudainit")
+def _not_cuda_init(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    if re.search(r"NCCL INFO .*(?:NVLS|[Mm]ulticast) (?:multicast )?support is", hit.line):
+        return False
+    if "bind NVLink SHARP" in hit.line:  # its "out of memory" is that of multicast slots
+        return True
+    return not re.search(r"'(?:out of memory|initialization error|no CUDA-capable)", hit.line)
+
+
+@check("nodevice")
+def _no_device(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    if "not compiled with CUDA" in hit.line:
+        hit.turn("no-device-cpu-build")
+    elif re.search(r"driver|NVML|mismatch", context.around(4)):
+        hit.turn("no-device-driver")
+    return True
+
+
+@check("oom")
+def _oom(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    if not hit.gpu and (gpu := re.search(r"\bGPU (\d{1,2}) has a total", hit.line)):
+        hit.gpu = gpu[1]
+    return "more than 1EB" not in hit.line
+
+
+@check("aer")
+def _aer(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    """The root port reports; the GPU below it is named by its driver."""
+    for line in [*context.before(8), *context.after(8)]:
+        if named := re.search(r"\bnvidia ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2})\.\d: ", line):
+            hit.gpu = named[1]
+            break
+    return True
+
+
+@check("fmfatal")
+def _fm_fatal(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    hit.gpu = gpu_of(hit.line)
+    if not hit.gpu:  # nvidia-smi lists links under their GPU
+        hit.gpu = next((named[1] for line in context.before(20) if (named := re.match(r"\s*GPU (\d+):", line))), "")
+    if re.search(r"non-?fatal", hit.line, re.IGNORECASE):
+        hit.turn("fabric-nonfatal")
+    return True
+
+
+@check("thermal")
+def _thermal(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    for line in context.before(300, 16384):
+        if gpu := re.match(r"GPU ([0-9A-Fa-f:.]+)$", line.strip()):
+            hit.gpu = pci(gpu[1])
+            break
+    return True
+
+
+@check("gdr")
+def _gdr(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    if re.search(r"Enabled|is available|registrations: ", match[0]) or "nv_get_p2p_free_callback" in hit.line:
+        return False
+    if re.search(r"DMA-?BUF", match[0]) and not re.search(r"failed", match[0]):
+        return False
+    return "nv_peer_mem" not in match[0] or "Disabled" in hit.line or bool(re.search(r"not|missing|failed", match[0]))
+
+
+@check("acs")
+def _acs(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    if re.search(r"P2P is disabled between|failed to peer|peer access is not|peer mapping", match[0]):
+        hit.turn("acs-no-peer")
+    elif "HINT" in hit.line:
+        hit.turn("acs-hint")
+    return not re.search(r"ACS (?:is )?(?:disabled|off)\b", hit.line)

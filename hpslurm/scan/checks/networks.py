@@ -1,0 +1,183 @@
+"""Lines of networks: interfaces, connections, names, InfiniBand, EFA and its plugin."""
+
+from __future__ import annotations
+
+import re
+
+from hpslurm.scan.hit import Context, Hit, check
+
+
+@check("ncclinvalid")
+def _nccl_invalid(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    return "NCCL" in hit.line and not re.search(r"Cuda failure|NET/|Call to ibv|CUDA error", hit.line)
+
+
+@check("nccl-only")
+def _nccl_only(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    return "NCCL" in hit.line
+
+
+@check("notversionline")
+def _not_version_line(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    return not re.search(r"NCCL version [\d.]+\+cuda[\d.]+\s*$", hit.line)
+
+
+@check("iface")
+def _iface(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    if "NCCL INFO" in hit.line and "set by environment" in hit.line:
+        return False
+    if re.search(r"nterface", match[0]) and not re.search(
+        r"IFNAME|socket|NCCL|[Gg]loo|network|eth|ens|ib\d|bond|address", hit.line
+    ):
+        return False
+    if hit.peer:
+        return True
+    nearby = [hit.line, *context.before(80), *context.after(20)]
+    for line in nearby:
+        if named := re.search(r"SOCKET_IFNAME(?: set by environment to| set to|=| ?: ?) ?=?\^?([\w.,:-]+)", line):
+            hit.peer = named[1]
+            break
+    return True
+
+
+@check("loopback")
+def _loopback(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    hit.peer = next(filter(None, match.groups()), "")
+    return not any(re.search(r"\bn[Rr]anks 1\b", line) for line in context.after(120))  # alone, it needs no network
+
+
+BOOT = 120.0  # seconds of uptime in which links come and go
+
+
+@check("netlink")
+def _net_link(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    uptime = re.search(r"^(?:<\d>)?\[ *(\d+\.\d+)\]", hit.line)
+    if uptime and float(uptime[1]) < BOOT:
+        return False
+    return not re.search(r"NCCL|ProcessGroup|[Ll]ink (?:is )?[Uu]p|becomes ready", hit.line)
+
+
+@check("iberr")
+def _ib_error(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    if re.search(r"with (?:error|status) ?=?(?:\w+\()?5\b|WR_FLUSH", hit.line):
+        hit.turn("ib-flushed")
+    return True
+
+
+@check("nccl-conn")
+def _nccl_connect(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    if "retrying" in hit.line or "c10d" in hit.line or "slurm" in hit.line:
+        return False
+    if not re.search(r"NCCL|socket\w*Connect|ncclSocket|Net :|<\d+>|socket\.(?:h|cc|cu):\d+", hit.line):
+        return False
+    if re.search(r"127\.0\.[01]\.1<|::1<", hit.line):
+        hit.turn("connect-loopback")
+    return True
+
+
+@check("multinode")
+def _multi_node(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    hosts = set()
+    for line in context.before(100):
+        if device := re.search(r"#?\s*Rank\s+\d+ .*? on\s+(\S+) device", line):
+            hosts.add(device[1])
+    return len(hosts) >= 2
+
+
+@check("noroute")
+def _no_route(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    if re.search(r"slurm|srun|nfs|Lustre|curl|wget|pip |apt|http", hit.line):
+        return False
+    if re.search(r"NCCL|socket\w*Connect|<\d+>", hit.line):
+        hit.turn("no-route-nccl")
+    return True
+
+
+@check("plainrefused")
+def _plain_refused(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    return not re.search(r"NCCL|slurm|munge|dbus|systemd|kubelet|wandb|mlflow|http|nvidia-smi|retry", hit.line)
+
+
+_UNRESOLVED = re.compile(
+    r"(?:resolve host(?:name)?|host(?:name)?|address for|resolve|addresses of \() ?:?\"?'?((?!hostname)[A-Za-z][\w.-]+)"
+)
+
+
+@check("dnswho")
+def _dns(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    if re.search(r"wandb|huggingface\.co|hf\.co|pypi|github\.com|mlflow|api\.|https?://|s3[.-]", hit.line):
+        hit.turn("dns-service")
+    if not hit.peer and (name := _UNRESOLVED.search(hit.line)):
+        hit.peer = name[1]
+    return True
+
+
+@check("realport")
+def _real_port(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    if port := re.search(r":(\d{2,5})\b(?!:)", hit.line):
+        hit.facts["port"] = port[1]
+    return "errno: 97" not in hit.line
+
+
+@check("gloomesh")
+def _gloo_mesh(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    """Only a loopback address shows a wrong interface; elsewhere the peers are gone or not there yet."""
+    if re.search(r"[Rr]efused|timed out|[Rr]eset|closed", hit.line) and not re.search(r"127\.0\.[01]\.1", hit.line):
+        hit.turn("gloo-peer-gone")
+    return True
+
+
+@check("efawanted")
+def _efa_wanted(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    """Wherever no plugin is installed NCCL says so: it matters only where EFA was meant."""
+    return bool(_EFA.search(hit.line) or _EFA.search(context.around(80)))
+
+
+_EFA = re.compile(
+    r"NET/OFI|FI_PROVIDER|FI_EFA|libnccl-ofi|aws-ofi|AWS Libfabric|Using EFA|\befa\b"
+    r"|\b(?:p4de?|p5en?|p6-\w+)[.-]\d*x?large"
+)
+
+
+@check("otherprovider")
+def _other_provider(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    """One protocol found no provider and the next one did, or the fabric is not EFA."""
+    if "No eligible providers" not in match[0]:
+        return True
+    return not any(re.search(r"Selected [Pp]rovider is (?!tcp|sockets|udp)", line) for line in context.after(20))
+
+
+@check("helpblock")
+def _help_block(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    """Open MPI's help texts name the host some lines on."""
+    for line in context.after(8):
+        if named := re.match(r"\s*(?:Hostname|Local host|Host): +([\w.-]+)", line):
+            hit.host = named[1]
+            break
+    return "ibv_reg_mr" not in match[0] or "NCCL" not in hit.line
+
+
+_MACHINE = re.compile(
+    r"\b(p3dn|p4de?|p5en|p5e?|p6(?:-b\d+)?|g[456]e?|trn[12]|nd?v[2345]|ncv4|ndv[45]|a[23])\b", re.IGNORECASE
+)
+
+
+@check("topoenv")
+def _topo_env(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    """The plugin sets this variable itself; only a file made for another machine is wrong."""
+    made_for = {name.lower() for name in _MACHINE.findall(match["text"].replace("-", " ").replace("_", " "))}
+    if not made_for:
+        return False
+    around = context.around(60)
+    running = {
+        name.lower()
+        for name in re.findall(r"Running on (\w+)\.\w+ platform|[Ii]nstance type:? (\w+)\.", around)
+        for name in name
+        if name
+    }
+    return bool(running) and not (made_for & running)
+
+
+@check("peerreset")
+def _peer_reset(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    return not re.search(r"ssh|sshd|wandb|http|mysql|dbus", hit.line)
