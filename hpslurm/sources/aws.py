@@ -62,6 +62,7 @@ OPERATIONS = (
     Operation("ec2", "DescribeNetworkInterfaces", "security groups and zone that a node's interface really has"),
     Operation("ec2", "DescribeSecurityGroupRules", "whether EFA traffic may pass between the instance groups"),
     Operation("ec2", "DescribeSubnets", "zones and free addresses of the cluster's subnets"),
+    Operation("ec2", "DescribeVpcEndpoints", "whether S3 can be reached; only when a lifecycle script could not"),
     Operation("logs", "FilterLogEvents", "health agent, deep health checks and lifecycle scripts", _LOG_GROUP),
     Operation("sagemaker", "DescribeCluster", "status, instance groups, network and recovery mode", _CLUSTER),
     Operation("sagemaker", "DescribeClusterEvent", "why something failed; for errors and warnings only", _CLUSTER),

@@ -76,6 +76,7 @@ class Server:
             "ec2:DescribeSecurityGroupRules": self._rules,
             "ec2:DescribeSubnets": self._subnets,
             "ec2:DescribeNetworkInterfaces": self._interfaces,
+            "ec2:DescribeVpcEndpoints": lambda asked: self._pick(self.scenario.endpoints, asked, "vpcEndpointSet"),
             "sts:GetCallerIdentity": self._identity,
         }
 
@@ -304,6 +305,7 @@ class Server:
 
     def _pick(self, rows: list[dict[str, Any]], asked: dict[str, Any], key: str) -> dict[str, Any]:
         names = {"group-id": "groupId", "subnet-id": "subnetId", "private-ip-address": "privateIpAddress"}
+        names["service-name"] = "serviceName"
         for wanted in asked.get("Filter", []):
             field = names[wanted["Name"]]
             if len(wanted["Value"]) > 200:

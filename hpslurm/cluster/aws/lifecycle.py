@@ -15,7 +15,8 @@ from hpslurm.cluster.aws import deep_checks, many
 from hpslurm.cluster.aws.health_agent import LogLine, evidence, known_instances, log_group, log_need
 from hpslurm.cluster.aws.hyperpod import INSTANCES, about_role, ago
 from hpslurm.cluster.aws.instances import KNOWN as KNOWN_STATUS
-from hpslurm.cluster.aws.view import CLUSTER, View
+from hpslurm.cluster.aws.view import CLUSTER, Need, Source, View
+from hpslurm.cluster.aws.zones import SUBNETS_IN_USE
 from hpslurm.cluster.holders import owner_line
 from hpslurm.cluster.model import Cluster, Instance
 from hpslurm.core.finding import CONFIGURE, LOOK, P1, Finding, Rule, Suggestion
@@ -39,7 +40,7 @@ WORDS = (
 )
 PATTERN = " ".join(f'?"{word}"' for word in WORDS)
 START, SUCCESS = "[SageMaker] Downloading lifecycle scripts", "[SageMaker] The lifecycle scripts succeeded"
-S3 = "S3 cannot be reached: the subnet has no way out and no S3 endpoint (a gateway endpoint in its route table)"
+S3 = "S3 cannot be reached: the subnet needs NAT, or an S3 endpoint (a gateway endpoint in its route table)"
 # what stands in the log -> what it was; the first that any line of an attempt matches
 KNOWN = tuple(
     (re.compile(pattern), meaning)
@@ -102,17 +103,40 @@ class Facts:
     instances: tuple[Instance, ...] | None
     now: float
     trouble: str = ""
+    vpcs: frozenset[str] = frozenset()  # those that the cluster's subnets lie in
+    s3: dict[str, str] | None = None  # VPC to its S3 endpoint; None where nobody asked, or may ask
 
 
 LINES = log_need("lifecycle_lines", PREFIX, PATTERN, after=deep_checks.LINES)
-NEEDS = (CLUSTER, INSTANCES, LINES)
+
+
+def _read_endpoints(source: Source, view: View) -> dict[str, str] | None:
+    """S3 endpoints by VPC; asked for only where a script did not reach S3."""
+    lines, _ = view.get(LINES)
+    if not any(understand(line.text) == S3 for line in lines):
+        return None
+    region = source.aws.region
+    names = [f"com.amazonaws.{region}.s3", f"cn.com.amazonaws.{region}.s3"]
+    listing = source.aws.listed(
+        "ec2", "DescribeVpcEndpoints", "VpcEndpoints", Filters=[{"Name": "service-name", "Values": names}]
+    )
+    rows = [row for row in listing.items if str(row.get("ServiceName", "")).endswith(".s3")]
+    return {str(row.get("VpcId", "")): str(row.get("VpcEndpointId", "")) for row in rows}
+
+
+ENDPOINTS = Need("vpc_endpoints", _read_endpoints, after=LINES)
+NEEDS = (CLUSTER, INSTANCES, LINES, ENDPOINTS, SUBNETS_IN_USE)
 
 
 def collect(view: View) -> Facts:
     cluster = view.get(CLUSTER)
     lines, trouble = view.get(LINES)
     instances, why = known_instances(view)
-    return Facts(lines, cluster, instances, view.now, "; ".join(filter(None, (trouble, why))))
+    endpoints, why_not = view.maybe(ENDPOINTS, None)
+    (subnets, _), _ = view.maybe(SUBNETS_IN_USE, ((), ""))
+    vpcs = frozenset(subnet.vpc for subnet in subnets if subnet.vpc)
+    troubles = "; ".join(filter(None, (trouble, why, why_not)))
+    return Facts(lines, cluster, instances, view.now, troubles, vpcs, endpoints)
 
 
 def understand(text: str) -> str:
@@ -151,6 +175,7 @@ def _told(identity: str, instance: Instance | None, errors: list[LogLine], facts
     newest = errors[-1]
     shown = [*([decisive] if decisive else []), *(line for line in reversed(errors) if line is not decisive)]
     who = about_role(instance.role) if instance else ""
+    meaning = _about_s3(facts) if meaning == S3 else meaning
     said = (meaning or clean(newest.text, 160)) + (owner_line(instance) if instance else "")
     more = [_endpoints(facts.cluster)] if "endpoint" in meaning else []
     more.append(
@@ -168,6 +193,20 @@ def _told(identity: str, instance: Instance | None, errors: list[LogLine], facts
     prefix = f"--log-stream-name-prefix {shlex.quote(f'{PREFIX}{newest.group}/')}"
     common = (_tail(facts.cluster, "read the streams of the group", prefix), *more)
     return many.Told(finding, f"{who}{newest.group}: {said}", newest.time, common)
+
+
+def _about_s3(facts: Facts) -> str:
+    """What is known of the way to S3, and no more than that."""
+    if facts.s3 is None or not facts.vpcs:
+        return S3
+    there = sorted(facts.s3[vpc] for vpc in facts.vpcs if vpc in facts.s3)
+    where = " ".join(sorted(facts.vpcs))
+    if there:
+        return (
+            f"S3 cannot be reached, though {where} has the S3 endpoint {' '.join(there)}: is it in the route table of "
+            "the subnet, and does its policy allow the bucket?"
+        )
+    return f"S3 cannot be reached: {where} has no S3 endpoint, and its subnet no other way out"
 
 
 def _tail(cluster: Cluster, why: str, which: str) -> Suggestion:

@@ -121,9 +121,28 @@ def test_an_instance_that_reaches_no_s3_is_told_what_is_missing_and_how_to_see_i
     error = 'fatal error: Connect timeout on endpoint URL: "https://b.s3.us-west-2.amazonaws.com/?list-type=2"'
     world = World().set(8, status="Failure", message="Instance bootstrap failed due to network misconfiguration.")
     seen = look(tmp_path, world.silent(8).script(8, error))
-    assert "no S3 endpoint" in seen.one("lifecycle-failed", "ip-10-1-0-8").detail
+    detail = seen.one("lifecycle-failed", "ip-10-1-0-8").detail
+    assert "S3 cannot be reached: vpc-0123456789abcdef0 has no S3 endpoint, and its subnet no other way out" in detail
+    assert 1 == seen.calls["ec2:DescribeVpcEndpoints"]
     assert any("describe-vpc-endpoints" in command for command in seen.commands("ip-10-1-0-8"))
     assert not any("Action:" in command for command in seen.commands("ip-10-1-0-8"))
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"endpoints": [{"id": "vpce-1", "service": "s3"}]}, "has the S3 endpoint vpce-1: is it in the route table"),
+        ({"endpoints": [{"id": "vpce-1", "service": "s3", "vpc": "vpc-other"}]}, "has no S3 endpoint"),
+        ({"endpoints": [{"id": "vpce-1", "service": "logs"}]}, "has no S3 endpoint"),
+        ({"trouble": [{"operation": "DescribeVpcEndpoints", "kind": "denied"}]}, "needs NAT, or an S3 endpoint"),
+    ],
+)
+def test_of_the_way_to_s3_no_more_is_said_than_is_known(tmp_path, more, words):
+    world = World().set(8, status="Failure").script(8, 'Connect timeout on endpoint URL: "https://b.s3.us-west-2.x/"')
+    world.more |= more
+    seen = look(tmp_path, world)
+    assert words in seen.one("lifecycle-failed", "ip-10-1-0-8").detail
+    assert ("grant ec2:DescribeVpcEndpoints" in seen.notes) == ("trouble" in more)
 
 
 def test_all_missing_permissions_are_named_in_one_run(tmp_path):

@@ -86,7 +86,10 @@ def test_one_event_whose_details_cannot_be_had_does_not_cost_those_of_the_others
             "lacks a permission",
         ),
         ("fatal error: An error occurred (403) when calling the HeadObject operation: Forbidden", "lacks a permission"),
-        ('fatal error: Connect timeout on endpoint URL: "https://x.s3.us-west-2.amazonaws.com/"', "no S3 endpoint"),
+        (
+            'fatal error: Connect timeout on endpoint URL: "https://x.s3.us-west-2.amazonaws.com/"',
+            "S3 cannot be reached",
+        ),
         (
             'Could not connect to the endpoint URL: "https://api.sagemaker.us-west-2.amazonaws.com/"',
             "NAT or a VPC endpoint",
