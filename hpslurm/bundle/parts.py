@@ -281,7 +281,7 @@ def _diagnosed(
         host.end_all()
     if half is None:
         return None, []
-    results = guard.apply(half.results, half.members, rules)
+    results = guard.guarded(half, rules)
     made = records.lines(rules, os.environ, "diagnose", results)
     parts.add("findings.jsonl", "\n".join(map(records.encode, made)), "hpslurm diagnose --json")
     parts.report("findings.txt", "hpslurm diagnose", lambda: view.text(results, half.members))

@@ -119,7 +119,7 @@ def command(
     wrong = _wrong_cluster(half)
     if wrong and not half.readable:
         raise click.ClickException(wrong)
-    results = guard.apply(half.results, half.members, rules, half.cluster, profile)
+    results = guard.guarded(half, rules)
     if as_json:
         for line in records.lines(rules, os.environ, "diagnose", results):
             click.echo(records.encode(line))

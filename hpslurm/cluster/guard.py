@@ -14,6 +14,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from hpslurm.cluster import deeds, matrix
+from hpslurm.cluster.aws import checks as aws_checks
+from hpslurm.cluster.gather import Half
 from hpslurm.cluster.model import CONTROLLER, LOGIN, SPECIAL, Cluster, Member, Members
 from hpslurm.cluster.slurm_nodes import NO_RECOVERY, is_out
 from hpslurm.core import nodeset, suggest
@@ -36,18 +38,22 @@ LOST = ("hyperpod-instance-failed", "hyperpod-instance-gone", "join-failed-in-us
 
 @dataclass(frozen=True)
 class Scene:
-    """Who the suggestions are for. ``slurm``: whether Slurm listed its nodes; ``too_many``: one cause is likely."""
+    """Who the suggestions are for. ``slurm``: whether Slurm listed its nodes; ``too_many``: one cause is likely.
+
+    ``described`` is HyperPod's cluster; ``cluster`` is the same, but None where not all its instances were listed.
+    """
 
     by_name: dict[str, Member]
     members: Members
     cluster: Cluster | None
     slurm: bool
+    described: Cluster | None = None
     too_many: bool = False
 
     def role(self, subject: str) -> str:
         """Of a node, or of an instance group by its name."""
         member = self.by_name.get(subject)
-        group = self.cluster.group(subject) if self.cluster and member is None else None
+        group = self.described.group(subject) if self.described and member is None else None
         return member.role if member else group.role if group else ""
 
     def reading(self, subject: str) -> matrix.Reading | None:
@@ -55,25 +61,39 @@ class Scene:
         return matrix.read(member, self.cluster, self.members.now) if member else None
 
 
+def guarded(half: Half, policy: Policy) -> list[Result]:
+    """What a look came to, with suggestions that may be made."""
+    described, profile = aws_checks.cluster(half.view), half.view.profile if half.view else ""
+    return apply(half.results, half.members, policy, half.cluster, described, profile)
+
+
 def apply(
-    results: Sequence[Result], members: Members, policy: Policy, cluster: Cluster | None = None, profile: str = ""
+    results: Sequence[Result],
+    members: Members,
+    policy: Policy,
+    cluster: Cluster | None = None,
+    described: Cluster | None = None,
+    profile: str = "",
 ) -> list[Result]:
-    """The same results, with suggestions withdrawn, pinned to the nodes that they are for, or added to."""
+    """The same results, with suggestions withdrawn, pinned to the nodes that they are for, or added to.
+
+    ``described`` is HyperPod's cluster; ``cluster`` is the same, but None where not all its instances were listed.
+    """
     by_name = {member.name: member for member in members.members}
     by_name.update((member.instance_id, member) for member in members.members if member.instance_id)
-    scene = Scene(by_name, members, cluster, any(member.slurm for member in members.members))
+    scene = Scene(by_name, members, cluster, any(member.slurm for member in members.members), described)
     findings = [finding for result in results for finding in result.findings if not finding.muted]
     targets = _in_trouble(findings, scene)
     workers = sum(member.role not in (CONTROLLER, LOGIN) for member in members.members) or 1
     too_many = len(targets) >= FEWEST and len(targets) > policy.guard_share * workers
     scene = replace(scene, too_many=too_many)
-    guarded = [replace(result, findings=_guarded(result.findings, scene)) for result in results]
+    left = [replace(result, findings=_guarded(result.findings, scene)) for result in results]
     if too_many:
         finding = policy.mute(_one_cause(targets, workers, findings, scene, policy))
-        guarded.append(Result("guard", "fail", findings=(finding,)))
+        left.append(Result("guard", "fail", findings=(finding,)))
     return [
-        replace(result, findings=tuple(_callable(item, members, cluster, profile) for item in result.findings))
-        for result in guarded
+        replace(result, findings=tuple(_callable(item, members.region, profile) for item in result.findings))
+        for result in left
     ]
 
 
@@ -174,7 +194,7 @@ def _takes_jobs(subject: str, scene: Scene) -> bool:
 
 def _withdrawn(item: Suggestion, subject: str, scene: Scene, rule: Rule) -> str:
     """Why this must not be done to this node or group, or empty."""
-    if scene.cluster and scene.cluster.orchestrator == "eks" and deeds.of_slurm(item.command):
+    if scene.described and scene.described.orchestrator == "eks" and deeds.of_slurm(item.command):
         return "the cluster runs on EKS, where Slurm's programs do nothing"
     if deeds.whole_cluster(item.command):
         return "it would change the controller, too"
@@ -213,13 +233,11 @@ def _of_slurm(member: Member | None, scene: Scene) -> bool:
     return member is not None and (member.slurm is not None or not scene.slurm)
 
 
-def _callable(finding: Finding, members: Members, cluster: Cluster | None, profile: str) -> Finding:
-    """Every AWS command with what the caller needs to run it; none of Slurm's where there is no Slurm."""
+def _callable(finding: Finding, region: str, profile: str) -> Finding:
+    """Every AWS command with what the caller needs to run it."""
     if not any("aws " in item.command for item in finding.suggestions):
         return finding
-    told = [
-        replace(item, command=deeds.for_caller(item.command, members.region, profile)) for item in finding.suggestions
-    ]
+    told = [replace(item, command=deeds.for_caller(item.command, region, profile)) for item in finding.suggestions]
     return replace(finding, suggestions=tuple(told))
 
 

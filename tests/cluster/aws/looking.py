@@ -173,7 +173,7 @@ def ask(root: Path, *, slurm: bool = True, policy: Policy | None = None, **optio
         host, rules, [], ask_slurm=slurm, ask_aws=lambda layout: checks.collect(whom.Options(**told), layout)
     )
     seconds = time.monotonic() - began
-    results = guard.apply(half.results, half.members, rules, half.cluster, told.get("profile", ""))
+    results = guard.guarded(half, rules)
     with render.as_wide_as(200):
         text = "\n".join(view.text(results, half.members))
     return Seen(results, text, {}, seconds)

@@ -56,6 +56,13 @@ def test_on_a_cluster_of_eks_no_program_of_slurms_is_suggested(tmp_path):
     assert [] == [command for command in seen.commands() if deeds.of_slurm(command)]
 
 
+def test_also_where_its_instances_could_not_all_be_listed(tmp_path):
+    world = sick(Orchestrator={"Eks": {"ClusterArn": "arn:aws:eks:us-west-2:123456789012:cluster/k8s"}})
+    world.more |= {"page": 4, "trouble": [{"operation": "ListClusterNodes", "kind": "throttled", "after": 1}]}
+    seen = look(tmp_path, world, slurm=False)
+    assert [] == [command for command in seen.commands() if deeds.of_slurm(command)]
+
+
 def test_a_node_that_slurm_does_not_know_is_not_drained(tmp_path):
     seen = look(tmp_path, sick().agent(9, 5))
     assert {"agent-fault", "join-not-registered"} <= seen.ids("ip-10-1-0-9")
