@@ -1,11 +1,13 @@
 # make demo      the main job on a real Slurm of four nodes, on this machine (root)
 # make test      lint and all tests; without root those that start no Slurm daemon
+# make quick     for the loop of writing: lint without spelling, and the tests that start no daemon and take no ten seconds
 # make lint      ruff, mypy, deptry and codespell
 # make coverage  which lines the tests without daemons run
 # make mutants   changes a sample of constants, one at a time, and says which no test notices (MUTANTS="hpslurm/node")
 # make bench     figures that take long or need a quiet machine
 # make dist      sdist and wheel, tried from the sdist (docs/release.md)
 # make pyz       hpslurm-check.pyz: the check in one file, for containers
+# make facts     compares the tables with their sources (SOURCES="nccl=FOLDER@TAG ...", docs/maintaining.md)
 # make man       man pages, in build/man
 # make venv      only the set-up: .venv, and Slurm from apt where we are root
 #
@@ -18,7 +20,7 @@ BIN = .venv/bin
 WORKERS ?= 2
 export TMPDIR := /tmp/hpslurm-$(shell id -u)
 
-.PHONY: demo test lint mutants coverage dist bench pyz man venv clean
+.PHONY: demo test quick lint mutants coverage dist bench pyz facts man venv clean
 
 demo:
 	@$(PYTHON) tests/lab/prepare.py --daemons
@@ -26,6 +28,15 @@ demo:
 
 test: lint
 	@$(BIN)/python tests/lab/contain.py $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+
+# Each of these takes about ten seconds or more by itself.
+LONG = tests/test_wheel.py tests/test_mutants.py tests/test_typed.py tests/test_scripts.py tests/cli/test_layout.py tests/cli/test_explain.py \
+ tests/cli/test_diagnose_aws.py tests/cli/test_bundle.py tests/cluster/aws tests/scan/test_corpus.py tests/scan/test_many_ranks.py \
+ tests/scan/test_many.py tests/sources/test_aws.py tests/sources/test_gpu.py tests/sources/test_sessions.py
+
+quick: venv
+	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --check --quiet . && $(BIN)/mypy --no-error-summary
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not lab and not slow' $(addprefix --ignore=,$(LONG)) $(PYTEST_ARGS)
 
 lint: venv
 	@$(BIN)/ruff check --quiet .
@@ -52,6 +63,9 @@ bench: venv
 
 pyz: venv
 	@$(BIN)/python -m hpslurm.pyz hpslurm-check.pyz
+
+facts: venv
+	@$(BIN)/python docs/facts.py $(SOURCES)
 
 man: venv
 	@$(BIN)/python docs/man.py build/man && echo "man -l build/man/hpslurm.1"

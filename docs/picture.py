@@ -1,4 +1,4 @@
-"""Draws what a command printed as docs/diagnose.svg, by rich's export; the text is the command's own.
+"""Draws what a command printed as docs/diagnose.svg and docs/hang.svg, by rich's export; the text is the command's own.
 
     hpslurm diagnose 2>&1 | python docs/picture.py "hpslurm diagnose" > docs/diagnose.svg
 

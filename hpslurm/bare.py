@@ -13,11 +13,11 @@ from hpslurm import __version__, hooks
 from hpslurm.core import policy, records
 from hpslurm.core.finding import PRIORITIES
 from hpslurm.core.probe import worst
-from hpslurm.show import render
+from hpslurm.show import render, screen
 from hpslurm.sources.host import Host
 
 SECONDS = 20.0  # for all programs together
-USAGE = f"""usage: hpslurm-check.pyz [--json] [--fail-on P0|P1|P2|never] [--strict] [--policy FILE] [--root FOLDER]
+USAGE = f"""usage: hpslurm-check.pyz [--json] [-v] [--fail-on P0|P1|P2|never] [--strict] [--policy FILE] [--root FOLDER]
 
 Look at this node as a process here sees it; made to run inside a job's container:
   srun --container-image=IMAGE --container-mounts=/fsx/hpslurm-check.pyz:/check.pyz python3 /check.pyz
@@ -32,14 +32,15 @@ class WrongUse(Exception):
 
 def options(words: list[str]) -> dict[str, str]:
     """``--name`` and ``--name value`` words; raises WrongUse."""
-    found = {"fail-on": "P0", "policy": policy.PATH, "root": "/", "json": "", "strict": ""}
+    found = {"fail-on": "P0", "policy": policy.PATH, "root": "/", "json": "", "strict": "", "verbose": ""}
     rest = list(words)
     while rest:
         name, equals, value = rest.pop(0).partition("=")
+        name = "--verbose" if name == "-v" else name
         key = name.removeprefix("--")
         if not name.startswith("--") or key not in found:
             raise WrongUse(f"unknown word {name!r}")
-        if key in ("json", "strict"):
+        if key in ("json", "strict", "verbose"):
             value = "yes"
         elif not equals:
             if not rest:
@@ -52,7 +53,23 @@ def options(words: list[str]) -> dict[str, str]:
 
 
 def main(words: list[str], env: dict[str, str] | None = None) -> int:
-    """Look, print, and return the exit code."""
+    """Look, print, and return the exit code; a reader that had enough, or a full disk, is no traceback."""
+    try:
+        code = _looked(words, env)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = 0
+        sys.stdout = open(os.devnull, "w")
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        code = 1
+        sys.stdout = open(os.devnull, "w")
+        print(f"hpslurm-check.pyz: could not write all of it: {error.strerror}", file=sys.stderr)
+    return code
+
+
+def _looked(words: list[str], env: dict[str, str] | None) -> int:
     env = dict(os.environ) if env is None else env
     if "-h" in words or "--help" in words:
         print(USAGE)
@@ -75,5 +92,9 @@ def main(words: list[str], env: dict[str, str] | None = None) -> int:
     else:
         for problem in rules.problems:
             print(f"[WARN] {problem}", file=sys.stderr)
-        print("\n".join(render.node_lines(node, results)))
+        if given["verbose"]:
+            lines = render.node_lines(node, results)
+        else:
+            lines = screen.node_lines(node, results, "python3 /check.pyz")
+        print("\n".join(lines))
     return 3 if worst(results, given["fail-on"], bool(given["strict"])) else 0

@@ -42,7 +42,7 @@ _GPU = (
     "node.gpu_processes",
     "node.gpu_counters",
 )
-_KERNEL = ("node.xid", "node.gpu_kernel", "node.oom", "node.kernel_faults")
+_KERNEL = ("node.xid", "node.gpu_kernel", "node.efa_kernel", "node.oom", "node.kernel_faults")
 _HOST = (
     "node.disk",
     "node.clock",
@@ -60,9 +60,11 @@ PROLOG = (*_LIMITS, *_EFA, *_GPU, *_KERNEL, *_HOST)
 # Every process is looked at, some thousand on a p5: 50 ms that no job start shall pay.
 EPILOG = (*PROLOG, "node.dstate")
 # Known combinations of versions change with the software only, and their table costs a prolog 5 ms.
-HEALTH = (*EPILOG, "node.version_pairs")
+# What jobs do on their GPUs means something only beside the health check before.
+HEALTH = (*EPILOG, "node.version_pairs", "node.job_activity")
 # A step's device cgroup hides what is not its own, and only a step has the user's environment.
-STEP = (*HEALTH, "job.nccl_env", "job.rendezvous")
+STEP = (*EPILOG, "node.version_pairs", "job.nccl_env", "job.rendezvous")
+ALL = tuple(dict.fromkeys((*HEALTH, *STEP)))
 COUNTERS = ("efa_counters", "gpu_counters")
 HOOKS = {"prolog": PROLOG, "epilog": EPILOG, "health": HEALTH}
 LOOKS = {**HOOKS, "step": STEP}
@@ -77,13 +79,13 @@ _OPTIONS = ("root", "results", "policy", "limit")
 
 def strange_probes(policy: Policy) -> list[str]:
     """What the policy switches on or off, and nobody knows: a mistake in writing, to be reported."""
-    known = {name.rpartition(".")[2] for name in STEP}
+    known = {name.rpartition(".")[2] for name in ALL}
     troubles = []
     for key in ("probes_off", "probes_on"):
         for written in getattr(policy, key):
             hook, _, name = written.rpartition(".")
             if name not in known or (hook and hook not in LOOKS):
-                troubles.append(f"policy: {key} names {clean(written, 60)!r}, which is no probe: ignored")
+                troubles.append(f"policy: {key} names {clean(written, 60)!r}, which is not a probe: ignored")
     return troubles
 
 
@@ -94,7 +96,7 @@ def chosen(hook: str, policy: Policy) -> tuple[list[str], list[str]]:
         short = name.rpartition(".")[2]
         return short in among or f"{hook}.{short}" in among
 
-    names = [name for name in STEP if name in LOOKS[hook] or named(name, policy.probes_on)]
+    names = [name for name in ALL if name in LOOKS[hook] or named(name, policy.probes_on)]
     off = [name for name in names if named(name, policy.probes_off)]
     return [name for name in names if name not in off], off
 
@@ -183,7 +185,8 @@ def hook(name: str, words: list[str], env: Mapping[str, str]) -> str:
 def _all_results(
     name: str, host: Host, policy: Policy, so_far: list[Result], results: str, run: Mapping[str, object]
 ) -> Iterator[Result]:
-    yield from run_probes(name, host, policy)
+    for result in run_probes(name, host, policy):
+        yield _since(result, results, run) if name == "health" and result.probe == "job_activity" else result
     if name == "epilog":
         yield from grown(policy, so_far, results, run)
 
@@ -228,6 +231,20 @@ def grown(policy: Policy, after: list[Result], results: str, run: Mapping[str, o
             yield Result(result, outcome, note, findings=found)
         except Exception as error:
             yield Result(result, probe.UNKNOWN, probe.reason(error))
+
+
+def _since(result: Result, results: str, run: Mapping[str, object]) -> Result:
+    """What jobs do, beside what the health check before saw of this boot: since when is it the same?"""
+    if not result.facts:
+        return result
+    from hpslurm.node import job_activity
+
+    try:
+        before = records.read(f"{results}/nodes/{run['node']}.health.jsonl", str(run["node"]), "health")
+        facts = job_activity.activity(before) if before.run.get("boot") == run["boot"] else None
+    except (OSError, ValueError):  # the first one
+        facts = None
+    return replace(result, facts=job_activity.compared(facts, result.facts))
 
 
 def _before(results: str, run: Mapping[str, object]) -> tuple[dict[str, object], str]:
@@ -303,11 +320,11 @@ def _gated(name: str, results: list[Result], policy: Policy, results_folder: str
         return []
     for wanted in policy.gate:
         if not _may_be_gated(wanted):
-            say(f"gate names {clean(wanted, 60)!r}, which is no rule of this node's hardware: it never gates")
+            say(f"gate names {clean(wanted, 60)!r}, which is not a rule about this node's hardware: it never gates")
     named = [finding for finding in probe.unmuted(results) if finding.rule.id in policy.gate]
     for finding in named:
         if not finding.rule.gateable:
-            say(f"{finding.rule.id} is named in gate, but is no hardware of this node: not gated")
+            say(f"{finding.rule.id} is named in gate, but is not about hardware of this node: not gated")
     gated = [finding for finding in named if finding.rule.gateable]
     if gated and policy.results_shared and policy.gate_per_hour:
         answer = records.in_child(

@@ -7,6 +7,7 @@ for a record that is complete, and of a record that is missing or refused there 
 from __future__ import annotations
 
 import os
+import pwd
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from hpslurm.core.probe import FAIL, PASS, SKIP, UNKNOWN
 from hpslurm.core.records import Record
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass, field, replace
+from hpslurm.node import job_activity
 from hpslurm.show import render
 
 COMPLETE, CUT_OFF, BEFORE_BOOT, UNREADABLE, MISSING = "complete", "cut_off", "before_boot", "unreadable", "missing"
@@ -47,6 +49,10 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "findings_muted": ("Findings that the site lives with.", ("node", "hook")),
     "finding": ("What was found; 1.", ("node", "hook", "rule", "priority", "cause", "muted")),
     "gated": ("Findings for which the prolog told Slurm to drain the node.", ("node",)),
+    "job_stalled_seconds": (
+        "For how long a job stands still on all nodes that tell of it; 0 where one of them works.",
+        ("job", "user"),
+    ),
     "cut_off_records": ("Records, of those kept on the node, that a hook did not finish.", ("node", "hook")),
     "cut_off_timestamp_seconds": ("When a hook last wrote to a record that it did not finish.", ("node", "hook")),
 }
@@ -177,7 +183,17 @@ def families(seen: Seen, policy: Policy, boot: str, expected: str) -> list[Famil
                     put(name, number, *where, *labels)
                 if hook == "prolog" and isinstance(record.end.get("gated"), list):
                     put("gated", len(record.end["gated"]), where[0])
+    told = {record.node: facts for record in seen.records if (facts := job_activity.activity(record))}
+    for (job, uid), seconds in list(job_activity.stalled(told).items())[:MOST]:
+        put("job_stalled_seconds", seconds, _word(job), _user(uid))
     return [one for one in made.values() if one.values]
+
+
+def _user(uid: int) -> str:
+    try:
+        return _word(pwd.getpwuid(uid).pw_name)
+    except (KeyError, OverflowError):
+        return str(uid)
 
 
 def _by_node(seen: Seen) -> dict[str, dict[str, Record]]:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from hpslurm import hooks
 from hpslurm.core import toml
 from hpslurm.node import instance
 from tests.lab import machine as saved
+from tests.test_hosts import build
 
 JOB = {"SLURM_JOB_ID": "77", "SLURM_JOB_GID": str(os.getgid()), "SLURMD_NODENAME": "n1", "SLURM_JOB_PARTITION": "gpu"}
 HEAVY = [
@@ -93,7 +95,7 @@ def test_a_setting_does_not_gate_even_when_named(tmp_path: Path, machine: Path, 
     out, err = run(tmp_path, policy="gate = ['memlock-default']")
     assert "memlock-default" in found(tmp_path)
     assert "ok\n" == out
-    assert "memlock-default is named in gate, but is no hardware" in err
+    assert "memlock-default is named in gate, but is not about hardware" in err
 
 
 def test_what_could_not_be_looked_at_does_not_gate(tmp_path: Path, machine: Path) -> None:
@@ -292,7 +294,7 @@ def test_a_probe_that_a_hook_leaves_out_by_default_can_be_switched_on(tmp_path: 
 def test_a_switch_for_a_probe_that_does_not_exist_is_reported_and_the_rest_holds(tmp_path: Path, machine: Path) -> None:
     out, err = run(tmp_path, policy="probes_off = ['efaa', 'prologue.efa', 'prolog.shm']\n")
     assert "ok\n" == out
-    assert "probes_off names 'efaa', which is no probe" in err
+    assert "probes_off names 'efaa', which is not a probe" in err
     assert "probes_off names 'prologue.efa'" in err
     assert 2 == len(record(tmp_path)[0]["policy_problems"])  # type: ignore[arg-type]
     assert OFF == outcomes(tmp_path)["shm"]
@@ -305,3 +307,28 @@ def test_a_gate_that_can_never_close_is_reported(tmp_path: Path, machine: Path) 
     assert ["'efa-mising'", "'memlock-low'"] == [
         line.split()[4].rstrip(",") for line in err.splitlines() if "gate names" in line
     ]
+
+
+def activity(tmp_path: Path) -> tuple[Path, dict[str, Any]]:
+    """The record of the newest health check, and what it says of the job on the GPUs."""
+    path = tmp_path / "results/nodes/n1.health.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    (result,) = [line for line in lines if line["type"] == "result" and line["probe"] == "job_activity"]
+    return path, result["facts"]
+
+
+def test_the_health_check_says_since_when_a_job_only_waits(tmp_path: Path, write: Write) -> None:
+    build("p5-healthy", tmp_path / "machine")
+    write("machine/proc/9100/cgroup", "0::/system.slice/slurmstepd.scope/job_4711/step_0\n")
+    snapshot = json.loads((tmp_path / "machine/gpus.json").read_text())
+    (tmp_path / "machine/gpus.json").unlink()  # a link to the saved machine's own
+    snapshot["all"] |= {"activity": [100, 180_000, 700_000, 60_000, 1980], "processes": [9100]}
+    write("machine/gpus.json", json.dumps(snapshot))
+    run(tmp_path, name="health")
+    path, facts = activity(tmp_path)
+    assert (8, 8, "unknown") == tuple(facts["jobs"]["4711"][name] for name in ("gpus", "waiting", "doing"))
+    earlier = facts["time"] - 600
+    path.write_text(path.read_text().replace(f'"time":{facts["time"]}', f'"time":{earlier}'))
+    run(tmp_path, name="health")
+    job = activity(tmp_path)[1]["jobs"]["4711"]
+    assert ("waits", earlier) == (job["doing"], job["since"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 from collections.abc import Callable
 from pathlib import Path
 
@@ -262,3 +263,13 @@ def test_the_line_that_was_written_last_is_no_broken_one(tmp_path: Path) -> None
     looked, (trouble,) = metrics.read_results(str(tmp_path), False, NOW)
     assert trouble.endswith("cut off, it has no last line")
     assert [json.loads(path.read_text().splitlines()[0])["hook"]] == [looked.records[0].run["hook"]]
+
+
+def test_a_job_that_stands_still_has_its_seconds_and_its_users_name() -> None:
+    def told(node: str, since: float) -> Record:
+        job = {"gpus": 8, "doing": "waits", "since": since, "uid": os.getuid()}
+        return record(Result("job_activity", PASS, facts={"time": NOW, "jobs": {"4711": job}, "moved": 0}), node=node)
+
+    ask = numbers(told("n1", NOW - 1200), told("n2", NOW - 900))
+    assert 900 == ask("job_stalled_seconds", job="4711", user=pwd.getpwuid(os.getuid()).pw_name)
+    assert None is numbers(record())("job_stalled_seconds")

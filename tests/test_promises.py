@@ -147,6 +147,7 @@ class TestReadOnly:
             "completion": [["completion", "bash"]],
             "doctor": [["doctor"], ["doctor", "--json"]],
             "explain": [["explain", "efa-missing"]],
+            "hang": [["hang", running, "--here"], ["hang", running, "--here", "--json"]],  # its step: test_hang.py
             "iam-policy": [["iam-policy"]],
             "install": [["install", "--print"], ["install", "--snippet"]],
             "metrics": [["metrics", "--results", lab.results("n1")]],

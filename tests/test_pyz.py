@@ -132,9 +132,14 @@ def test_the_same_sources_give_the_same_file() -> None:
 
 
 def test_words_of_the_command_line() -> None:
-    assert {"fail-on": "P1", "policy": "p", "root": "/r", "json": "yes", "strict": "yes"} == bare.options(
-        ["--json", "--fail-on=P1", "--policy", "p", "--strict", "--root", "/r"]
-    )
+    assert {
+        "fail-on": "P1",
+        "policy": "p",
+        "root": "/r",
+        "json": "yes",
+        "strict": "yes",
+        "verbose": "yes",
+    } == bare.options(["--json", "--fail-on=P1", "--policy", "p", "--strict", "-v", "--root", "/r"])
 
 
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,14 +26,14 @@ ENDS = frozenset(";|&()")
 _PROGRAMS = """
 aws bash cat chmod chown chronyc clush dcgmi df dmesg echo env eval export fi_info find getent git grep head hpslurm
 hpslurm-check install ip iptables-save journalctl ldd less ln ls lsmod lsof lspci make mkdir munge nc ncclras nft
-nv-fabricmanager nvidia-smi ping pip ps py-spy python python3 resolvectl rm sacct sacctmgr salloc sbatch scontrol sdiag
-sinfo slurmd squeue srun ssh systemctl systemd-analyze tail timedatectl touch ulimit all_reduce_perf
+nv-fabricmanager nvidia-smi ping pip ps py-spy python python3 resolvectl rm sacct sacctmgr salloc sbatch
+scancel scontrol sdiag sinfo slurmd squeue srun ssh systemctl systemd-analyze tail timedatectl touch ulimit
+all_reduce_perf
 """
 PROGRAMS = frozenset(_PROGRAMS.split())
 
 # Blocks of the docs that show something else than commands, by their first line.
 SHOWN = {
-    "$ srun -N3 --ntasks-per-node=1 bash -c 'hpslurm-check --root $LAB/hosts/$SLURMD_NODENAME'": "output of make demo",
     "# /etc/hpslurm/policy.toml": "a policy",
     "PartitionName=canary Nodes=ip-10-1-0-[1-2] MaxTime=01:00:00 State=UP": "slurm.conf",
     "would have been drained: efa-missing  n2  "
@@ -45,8 +45,9 @@ SHOWN = {
     **dict.fromkeys(("[Unit]", "[Service]", "[Timer]", "[Install]"), "a unit of systemd"),
     "* * * * * root /opt/hpslurm/bin/hpslurm metrics "
     "--output /var/lib/node_exporter/textfile_collector/hpslurm.prom": "a line for cron",
-    "[FAIL] P0 memlock-default  n3  this process may lock 65536 bytes, 8589934592 wanted": "output of hpslurm-check",
+    "[FAIL] P0 memlock-default  n3  this process may lock 64 KiB, expected 8 GiB": "output of hpslurm-check -v",
     "[FAIL] collective_timeout_unknown  (low confidence)": "output of scan",
+    "Job 12 of alice: 8 of 8 ranks seen on n[1-4]": "output of hang",
 }
 # What the code puts into a suggested command, and a value of its kind.
 PUT_IN = {
@@ -67,6 +68,10 @@ PUT_IN = {
     "_region(facts.cluster)": " --region us-west-2",
     "bad[0][0]": "/var/lib/hpslurm",
     "facts.first": "OTHER-NODE",
+    "first.pid": "PID",
+    "job": "JOBID",
+    "job.id": "JOBID",
+    "shlex.quote(first.node)": "n3",
     "facts.path": "OFI-PLUGIN",
     "shlex.quote(facts.output.source)": "run.txt",
     "shlex.quote(history.uuid)": "UUID",
@@ -114,11 +119,16 @@ class Typed:
 
 
 def blocks(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Indented blocks: number of the first line, and the lines without their four blanks."""
+    """Indented blocks: number of the first line, and the lines without their four blanks.
+
+    What stands between fences is what a command printed, whole.
+    """
     found: list[str] = []
     first = 0
+    fenced = False
     for number, line in enumerate([*text.splitlines(), ""], 1):
-        if line.startswith("    ") and line.strip():
+        fenced ^= line.startswith("```")
+        if line.startswith("    ") and line.strip() and not fenced:
             first = first if found else number
             found.append(line[4:])
         elif found:
@@ -158,7 +168,8 @@ def is_command(text: str) -> bool:
 
 def spans(text: str) -> Iterator[tuple[int, str]]:
     """Code spans outside blocks that begin with a program and go on: line, and the text on one line."""
-    prose = re.sub(r"^    .*$", "", text, flags=re.M)
+    prose = re.sub(r"^```.*?^```$", lambda block: "\n" * block[0].count("\n"), text, flags=re.M | re.S)
+    prose = re.sub(r"^    .*$", "", prose, flags=re.M)
     for match in re.finditer(r"`([^`]+)`", prose):
         span = " ".join(match[1].replace("\\|", "|").split())
         if " " in span and is_command(span):  # a lone word is a name

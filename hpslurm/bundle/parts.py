@@ -16,7 +16,7 @@ import click
 from hpslurm.bundle import archive, case
 from hpslurm.bundle.archive import KEPT, LOGS, RECORDS, SLURM, Part
 from hpslurm.bundle.masking import Masker
-from hpslurm.cluster import gather, guard, node_records, view
+from hpslurm.cluster import gather, guard, node_records, plans, view
 from hpslurm.cluster.aws import checks, whom
 from hpslurm.cluster.aws.events import EVENTS
 from hpslurm.cluster.aws.hyperpod import INSTANCES
@@ -29,11 +29,24 @@ from hpslurm.core.probe import Result, Unknown
 from hpslurm.core.records import Record
 from hpslurm.core.text import clean
 from hpslurm.core.values import asdict, dataclass, replace
-from hpslurm.job import cause, logs, report, report_view
+from hpslurm.job import (
+    cause,
+    first_screen,
+    hang,
+    hang_facts,
+    hang_gather,
+    hang_told,
+    hang_view,
+    logs,
+    report,
+    report_view,
+)
+from hpslurm.job.hang_case import main_step
 from hpslurm.job.nccl_env import SHOWN
 from hpslurm.scan import joblog
 from hpslurm.scan.collect import Collector
 from hpslurm.setup import doctor, versions
+from hpslurm.show import plan
 from hpslurm.show.diagnosis import who
 from hpslurm.show.render import as_wide_as
 from hpslurm.sources import hyperpod, slurm
@@ -50,7 +63,7 @@ LONGEST_LINE = 8192  # characters of an error line
 PEOPLE = range(1000, 60000)  # uids
 # How NCCL says in a log which settings it took, and printenv in a job's output.
 _SETTING = re.compile(
-    r"\b(?P<name>(?:NCCL|FI|TORCH)_[A-Z0-9_]+)(?: set (?:by environment |by user )?to |=)(?P<value>[^\s;,]+)"
+    r"\b(?P<name>(?:NCCL|OFI_NCCL|FI|TORCH)_[A-Z0-9_]+)(?: set (?:by environment |by user )?to |=)(?P<value>[^\s;,]+)"
 )
 SLURM_TEXTS = (
     ("slurm/config.txt", "scontrol_config", "scontrol show config"),
@@ -85,6 +98,7 @@ class Request:
     slurm: bool = True
     root: str = "/"
     limit: int = 50 << 20
+    hang: bool = False  # look at the running job, by a step on its nodes
 
 
 @dataclass(frozen=True)
@@ -178,6 +192,8 @@ def collect(request: Request, say: Callable[[str], None]) -> Bundle:
     known = bool(job_report and (job_report.job or job_report.found))
     if job_report and known:
         _add_report(rules, job_report, ended, parts)
+        if request.hang:
+            _add_hang(job_report.job, parts)
     elif job_report:
         parts.miss(
             f"report-{job_report.id}",
@@ -281,8 +297,10 @@ def _diagnosed(
         host.end_all()
     if half is None:
         return None, []
-    results = guard.guarded(half, rules)
-    made = records.lines(rules, os.environ, "diagnose", results)
+    scene = guard.of_half(half, rules)
+    results = guard.guarded(half.results, scene, rules)
+    planned = plans.plans(half.results, scene, rules)
+    made = plan.with_plans(records.lines(rules, os.environ, "diagnose", results), planned)
     parts.add("findings.jsonl", "\n".join(map(records.encode, made)), "hpslurm diagnose --json")
     parts.report("findings.txt", "hpslurm diagnose", lambda: view.text(results, half.members))
     if half.members.members:
@@ -319,9 +337,25 @@ def _add_aws(view: View | None, request: Request, parts: _Parts) -> None:
 # the job and its logs
 
 
+def _add_hang(job: SlurmJob | None, parts: _Parts) -> None:
+    """What a job that runs does now: the verdict for people, and the sample to judge it again."""
+    nodes = report.nodes_of(job)
+    if job is None or job.state != "RUNNING" or not nodes:
+        parts.miss("hang.txt", "the job does not run: hpslurm hang looks at one that does")
+        return
+    sample = parts.tried("hang", lambda: main_step(hang_gather.look(job, nodes)), None)
+    if sample is None:
+        return
+    verdict = hang.judge(sample, hang_told.of(sample, job))
+    source = f"hpslurm hang {job.id}"
+    parts.report("hang.txt", source, lambda: hang_view.text(sample, verdict, stacks=True, verbose=True))
+    parts.add("hang.jsonl", "\n".join(map(records.encode, hang_facts.lines_of(sample))), f"{source} --save")
+
+
 def _add_report(rules: Policy, job_report: report.JobReport, ended: cause.Cause | None, parts: _Parts) -> None:
     name = f"report-{job_report.id}"
-    made = report_view.json_lines(rules, job_report.id, report_view.results_of(job_report, ended), ended)
+    outcome, planned = report_view.results_of(job_report, ended), first_screen.plans(job_report, ended).all
+    made = report_view.json_lines(rules, job_report.id, outcome, ended, planned)
     parts.add(f"{name}.jsonl", "\n".join(map(records.encode, made)), f"hpslurm report {job_report.id} --json")
     parts.report(f"{name}.txt", f"hpslurm report {job_report.id}", lambda: report_view.text(job_report, ended))
 
@@ -442,7 +476,7 @@ def _add_records(
 
 
 def environment(kept: Iterable[Record], read: Iterable[logs.Log]) -> list[str]:
-    """``NCCL_*``, ``FI_*`` and ``TORCH_*``, by where they were seen."""
+    """``NCCL_*``, ``OFI_NCCL_*``, ``FI_*`` and ``TORCH_*``, by where they were seen."""
     where: dict[tuple[str, str], list[str]] = {}
     nodes: dict[tuple[str, str], list[str]] = {}
     for record in kept:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -23,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "doctor": ("doctor:command", "Is hpslurm installed right here, and does Slurm run it?"),
     "explain": ("explain:command", "What a finding, a cause, an XID or a section means, and what to do."),
+    "hang": ("hang:command", "Which rank of a running job hangs, on which node, and why."),
     "iam-policy": ("iam_policy:command", "Print the IAM policy that diagnose needs."),
     "install": ("install:command", "Print the exact steps that put the hooks on this cluster; change nothing."),
     "metrics": ("metrics:command", "Print the newest results for Prometheus: node_exporter's textfile collector."),
@@ -108,20 +111,47 @@ def run(command: click.Command, name: str) -> None:
 
         sys.exit(shell_complete(command, {}, name, f"_{name.upper().replace('-', '_')}_COMPLETE", asked))
     try:
+        code = _ended(command, name)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader had enough, as with | head
+        code = 0
+        _write_no_more()
+    except OSError as error:
+        if error.errno not in FULL or error.filename is not None:
+            raise
+        code = 1
+        _write_no_more()
+        _say(f"{name}: could not write all of it: {error.strerror}")
+    sys.exit(code)
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what a device that takes no more says of a write
+
+
+def _ended(command: click.Command, name: str) -> int:
+    """The exit code. Not click's own ``main``, which ends with 1 where a reader has had enough."""
+    try:
         _refuse_empty(sys.argv[1:])
         colour = None if render.may_colour() else False  # None: click looks whether it is a terminal
-        code = command.main(prog_name=name, standalone_mode=False, color=colour)
-        sys.stdout.flush()
-    except click.exceptions.Abort:
-        code = INTERRUPTED
-    except KeyboardInterrupt:
+        with command.make_context(name, sys.argv[1:], color=colour) as context:
+            code = command.invoke(context)
+    except (click.exceptions.Abort, KeyboardInterrupt):
         code = INTERRUPTED
     except click.ClickException as error:
         error.show()
         code = error.exit_code
     except click.exceptions.Exit as error:
         code = error.exit_code
-    except BrokenPipeError:  # the reader had enough, as with | head
-        sys.stderr.close()
-        code = 0
-    sys.exit(code if isinstance(code, int) else 0)
+    return code if isinstance(code, int) else 0
+
+
+def _write_no_more() -> None:
+    """What is still in the buffer goes nowhere, or Python would try again at its end, and fail aloud."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
+def _say(words: str) -> None:
+    with suppress(OSError):
+        click.echo(words, err=True)

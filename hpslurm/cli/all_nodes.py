@@ -13,13 +13,15 @@ from collections.abc import Iterable, Mapping
 import click
 
 from hpslurm.core import nodeset, records
+from hpslurm.core.finding import P0
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import FAIL, PASS, UNKNOWN, Result
 from hpslurm.core.records import Record
 from hpslurm.core.text import clean
 from hpslurm.core.values import replace
 from hpslurm.job import consensus
-from hpslurm.show import render
+from hpslurm.show import plan, render, screen
+from hpslurm.show.progress import Progress
 from hpslurm.sources import launch
 
 SECONDS = 90.0  # for the whole step: start, look, and the slowest node
@@ -36,14 +38,15 @@ def records_of_all(words: list[str]) -> tuple[dict[str, Record], list[str]]:
     lines: list[str] = []
     errors: list[str] = []
     said: list[str] = []  # by srun; of interest only when something is missing
-    for event in launch.run([step], where):
-        if isinstance(event, launch.End):
-            if not event.ok:
-                errors.append(f"srun: {event.why}")
-        elif event.error:
-            said.append(clean(event.text))
-        else:
-            lines.append(event.text)
+    with Progress(f"srun over {len(where.nodes)} nodes"):
+        for event in launch.run([step], where):
+            if isinstance(event, launch.End):
+                if not event.ok:
+                    errors.append(f"srun: {event.why}")
+            elif event.error:
+                said.append(clean(event.text))
+            else:
+                lines.append(event.text)
     texts = records.joined(lines)
     found = {node: records.parse(texts[node], node, "check") for node in where.nodes if node in texts}
     errors += [f"{node} gave no whole answer" for node in where.nodes if node not in found or not found[node].complete]
@@ -59,6 +62,48 @@ def results(found: Mapping[str, Record], policy: Policy, errors: Iterable[str]) 
     for node, record in found.items():
         answer += [replace(item, note=f"{node}: {item.note}") for item in record.results if item.outcome == UNKNOWN]
     return answer + [Result("node", UNKNOWN, error) for error in errors]
+
+
+def first_screen(found: Mapping[str, Record], answer: list[Result], errors: Iterable[str]) -> list[str]:
+    """Which nodes to keep out of the job, why, and what to type first."""
+    errors = list(errors)
+    made = plan.plans(finding for result in answer for finding in result.findings)
+    grave = screen.grave(made)
+    folded = render.fold(finding for result in answer for finding in result.findings)
+    sick = {node for one in grave for node in one.nodes}
+    bad = sorted(node for one in grave if one.priority == P0 for node in one.nodes)
+    passed = sum(item.outcome == PASS for record in found.values() for item in record.results)
+    missing = tuple(
+        render.NotChecked(item.probe, item.note, (node,))
+        for node, record in found.items()
+        for item in record.results
+        if item.outcome == UNKNOWN
+    )
+    named = [one for one in grave if one.nodes]
+    said = f"{len(sick):,} of {len(found):,} nodes need{'s' if len(sick) == 1 else ''} attention"
+    if not sick:
+        said = f"nothing found on {len(found):,} nodes"
+    if not sick and grave:
+        said = f"the {len(found):,} nodes differ where they should not"
+    return screen.lines(
+        screen.Screen(
+            "FAIL" if grave else "WARN" if missing or errors else "PASS",
+            said,
+            (
+                ("Worst", f"{screen.names(grave[0])}: {screen.said(grave[0].troubles[0])}" if grave else ""),
+                ("Keep out", screen.keep_out(bad)),
+                ("Next", screen.next_command(grave)),
+            ),
+            tuple(made),
+            notes=missing,
+            warnings=tuple(errors),
+            last=render.summary(folded, len(missing) + len(errors), passed),
+            more=(
+                "hpslurm check --all-nodes -v",
+                *(f"hpslurm explain {one.rules[0]}" for one in (named or made)[:1]),
+            ),
+        )
+    )
 
 
 def text(found: Mapping[str, Record], answer: list[Result], errors: Iterable[str]) -> list[str]:
@@ -81,7 +126,7 @@ def text(found: Mapping[str, Record], answer: list[Result], errors: Iterable[str
     return [*lines, *render.fitted(render.summary(folded, len(not_checked) + len(list(errors)), passed))]
 
 
-def command(policy: Policy, as_json: bool, words: list[str]) -> list[Result]:
+def command(policy: Policy, as_json: bool, words: list[str], verbose: bool) -> list[Result]:
     """Look, print, and return what was found, for the exit code."""
     try:
         found, errors = records_of_all(words)
@@ -91,8 +136,9 @@ def command(policy: Policy, as_json: bool, words: list[str]) -> list[Result]:
         raise click.ClickException("\n".join(["no node answered", *errors[:5]]))
     answer = results(found, policy, errors)
     if as_json:
-        for line in records.lines(policy, os.environ, "check-all-nodes", answer):
+        made = plan.plans(finding for result in answer for finding in result.findings)
+        for line in plan.with_plans(records.lines(policy, os.environ, "check-all-nodes", answer), made):
             click.echo(records.encode(line))
     else:
-        click.echo("\n".join(text(found, answer, errors)))
+        click.echo("\n".join((text if verbose else first_screen)(found, answer, errors)))
     return answer

@@ -44,7 +44,7 @@ class Moment(click.ParamType):  # type: ignore[type-arg]
         try:
             moment = datetime.fromisoformat(re.sub(r"[Zz]\Z", "+00:00", text))
         except ValueError:
-            self.fail(f"{text[:40]!r} is no time; write 2025-11-30T03:10Z, or 90m for so long ago", param, ctx)
+            self.fail(f"{text[:40]!r} is not a valid time; write 2025-11-30T03:10Z, or 90m for so long ago", param, ctx)
         return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
 
 
@@ -57,7 +57,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]
         match = re.fullmatch(r"(\d{1,12})([KMG]?)(?:i?B)?", str(value).strip(), re.IGNORECASE)
         size = int(match[1]) * _UNITS[match[2].upper()] if match else 0
         if not LEAST <= size <= MOST:
-            self.fail(f"{str(value)[:40]!r} is no size from 1M to 1G; write 50M", param, ctx)
+            self.fail(f"{str(value)[:40]!r} is not a valid size (1M to 1G); write 50M", param, ctx)
         return size
 
 
@@ -75,6 +75,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]
     metavar="FILE",
     help="A log, or a folder of logs; may be repeated. The job's own output comes by itself.",
 )
+@click.option("--hang", is_flag=True, help="Also look at the running job, as hpslurm hang does: one step on its nodes.")
 @options.aws_cluster
 @click.option("--since", type=Moment(), help="When the failure began, in UTC, as in 2025-11-30T03:10Z or 90m ago.")
 @click.option(
@@ -102,6 +103,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]
 def command(
     job: str,
     logs: tuple[str, ...],
+    hang: bool,
     cluster: str,
     region: str,
     profile: str,
@@ -140,7 +142,7 @@ def command(
         _refuse(output, force)
     options = whom.Options(cluster, region, profile)
     request = Request(
-        job, options, since, until, logs, results, reports, policy_path, not no_aws, not no_slurm, root, limit
+        job, options, since, until, logs, results, reports, policy_path, not no_aws, not no_slurm, root, limit, hang
     )
     progress = Progress()
     try:
@@ -180,7 +182,7 @@ def _warn(words: str) -> None:
 def _refuse(output: str, force: bool) -> None:
     folder = os.path.dirname(output) or "."
     if not os.path.isdir(folder):
-        raise click.ClickException(f"there is no folder {clean(folder, 200)}; create it, or name another --output")
+        raise click.ClickException(f"no such directory: {clean(folder, 200)}; create it, or name another --output")
     for path in (output, names_file(output)):
         if os.path.lexists(path) and not force:
             raise click.ClickException(f"{clean(path, 200)} is there already; name another --output, or pass --force")

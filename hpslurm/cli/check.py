@@ -16,6 +16,8 @@ from hpslurm.cli import options
 from hpslurm.core import policy, records
 from hpslurm.core.probe import worst
 from hpslurm.core.text import clean
+from hpslurm.core.values import replace
+from hpslurm.show.progress import Progress
 from hpslurm.sources.host import Host
 
 SECONDS = 20.0  # for all programs together
@@ -30,13 +32,21 @@ SECONDS = 20.0  # for all programs together
 @options.fail_on("P0")
 @options.strict("Count what could not be checked as found.")
 @options.policy_path()
+@options.verbose()
 @click.option("--pieces", is_flag=True, hidden=True)  # how --all-nodes gets its JSON through srun
 @click.option(
     "--all-nodes", is_flag=True, help="Inside an allocation: start one srun over its nodes, and compare them."
 )
 @click.option("--root", default="/", help="Look at a saved machine below this folder; {node} becomes the node's name.")
 def command(
-    as_json: bool, fail_on: str, strict: bool, policy_path: str, pieces: bool, all_nodes: bool, root: str
+    as_json: bool,
+    fail_on: str,
+    strict: bool,
+    policy_path: str,
+    verbose: bool,
+    pieces: bool,
+    all_nodes: bool,
+    root: str,
 ) -> int:
     """Look at this node: locked memory, /dev/shm, EFA, and what else can break NCCL.
 
@@ -59,28 +69,32 @@ def command(
         from hpslurm.cli import all_nodes as over_nodes
 
         words = [*(("--root", root) if root != "/" else ()), "--policy", policy_path]
-        answer = over_nodes.command(policy.load(policy_path), as_json, words)
+        answer = over_nodes.command(policy.load(policy_path), as_json, words, verbose)
         return 3 if worst(answer, fail_on, strict) else 0
     root = root.replace("{node}", node)
     if not os.path.isdir(root):
-        raise click.UsageError(f"--root {clean(root, 200)} is no folder")
+        raise click.UsageError(f"--root {clean(root, 200)} is not a directory")
     host = Host(root, seconds=SECONDS)
     rules = hooks.site_policy(policy_path, node, host)
-    results = list(hooks.run_probes("step", host, rules))
+    with Progress("looking at this node", wanted=not pieces):
+        results = list(hooks.run_probes("step", host, rules))
     host.end_all()
     if pieces:
         for line in records.lines(rules, os.environ, "check", results):
             print("\n".join(records.pieces(node, records.encode(line, ascii_only=True))))
     elif as_json:
-        for line in records.lines(rules, os.environ, "check", results):
+        from hpslurm.show import plan
+
+        named = [replace(item, subject=item.subject or node) for result in results for item in result.findings]
+        for line in plan.with_plans(records.lines(rules, os.environ, "check", results), plan.plans(named)):
             print(records.encode(line))
     else:
-        from hpslurm.show import render
+        from hpslurm.show import render, screen
 
         for problem in rules.problems:
             click.echo(f"{render.label('WARN')} {problem}", err=True)
         # one write, so that the blocks of several nodes do not mix in srun's output
-        click.echo("\n".join(render.node_lines(node, results)))
+        click.echo("\n".join((render if verbose else screen).node_lines(node, results)))
     sys.stdout.flush()
     return 3 if worst(results, fail_on, strict) else 0
 

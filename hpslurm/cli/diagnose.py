@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING
 import click
 
 from hpslurm.cli import options
-from hpslurm.cluster import gather, guard, node_records, view
+from hpslurm.cluster import gather, guard, node_records, plans, view
 from hpslurm.cluster.aws import checks, ssm, whom
 from hpslurm.cluster.model import Members
 from hpslurm.cluster.node_rows import node_rows
-from hpslurm.core import nodeset, policy, records
+from hpslurm.core import policy, records
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Result
 from hpslurm.core.text import clean
+from hpslurm.show import plan, render
+from hpslurm.show.progress import Progress
 from hpslurm.sources import sessions
 from hpslurm.sources.host import Host
 from hpslurm.sources.hyperpod import Layout
@@ -69,8 +71,8 @@ if TYPE_CHECKING:
     show_default=True,
     help="With --probe: how many nodes at most. Records of all nodes are read in any case.",
 )
-@click.option("--html", "html_file", type=click.Path(dir_okay=False), help="Also write the report as one page to FILE.")
-@click.option("--verbose", is_flag=True, help="Say on stderr how many calls to AWS were made.")
+@options.html
+@options.verbose("Print every finding with its evidence; on stderr, how many calls to AWS were made.")
 @options.root
 def command(
     cluster: str,
@@ -105,36 +107,49 @@ def command(
     rules = policy.load(policy_path)
     host = Host(root, seconds=gather.SECONDS)
     chosen = _chooser(only)
-    options = whom.Options(cluster, region, profile, since)
-    ask = None if no_aws or not whom.means_aws(options, host) else partial(_ask_aws, options)
+    asked = whom.Options(cluster, region, profile, since)
+    ask = None if no_aws or not whom.means_aws(asked, host) else partial(_ask_aws, asked)
     if probe and ask is None:
         raise click.UsageError("--probe ssm needs AWS: pass --cluster and --region, and not --no-aws")
-    nodes = partial(_ask_nodes, options, rules, sample_nodes, bool(only), root) if probe else None
+    nodes = partial(_ask_nodes, asked, rules, sample_nodes, bool(only), root) if probe else None
     try:
         places = [*node_records.folders_of(rules, root), *reports]
-        half = gather.diagnose(host, rules, places, chosen, ask_slurm=not no_slurm, ask_aws=ask, ask_nodes=nodes)
+        with Progress("looking at the cluster") as progress:
+            half = gather.diagnose(
+                host,
+                rules,
+                places,
+                chosen,
+                ask_slurm=not no_slurm,
+                ask_aws=ask,
+                ask_nodes=nodes,
+                say=progress.say,
+            )
     finally:
         host.end_all()
     _refuse_unknown(only, half, no_slurm)
     wrong = _wrong_cluster(half)
     if wrong and not half.readable:
         raise click.ClickException(wrong)
-    results = guard.guarded(half, rules)
+    scene = guard.of_half(half, rules)
+    results = guard.guarded(half.results, scene, rules)
+    made = plans.plans(half.results, scene, rules)
     if as_json:
-        for line in records.lines(rules, os.environ, "diagnose", results):
+        for line in plan.with_plans(records.lines(rules, os.environ, "diagnose", results), made):
             click.echo(records.encode(line))
     else:
         for problem in rules.problems:
             click.echo(f"[WARN] {problem}", err=True)
         if results or half.readable:
-            click.echo("\n".join(view.text(results, half.members)))
+            whole = view.text(results, half.members) if verbose else view.first_screen(results, half.members, made)
+            click.echo("\n".join(whole))
     sys.stdout.flush()
     if html_file:
-        _write_page(html_file, results, half.members)
+        _write_page(html_file, results, half.members, made)
     if verbose and half.view:
         calls = half.view.requests
         counted = ", ".join(f"{name} {number}" for name, number in sorted(calls.items()))
-        click.echo(f"AWS calls: {sum(calls.values())} ({counted})", err=True)
+        click.echo("\n".join(render.fitted(f"AWS calls: {sum(calls.values())} ({counted})")), err=True)
     if wrong:
         raise click.ClickException(wrong)
     if not half.readable:
@@ -151,8 +166,6 @@ def _wrong_cluster(half: gather.Half) -> str:
 
 def _nothing(half: gather.Half, no_slurm: bool, no_aws: bool, places: Sequence[str]) -> list[str]:
     """Why there is nothing to judge: what was not asked, and where no record is."""
-    from hpslurm.show import render
-
     sources = "Slurm nor AWS" if half.view else "Slurm"
     left_out = [word for word, yes in (("--no-slurm", no_slurm), ("--no-aws", no_aws)) if yes]
     why = f"; {' and '.join(left_out)} left the rest out" if left_out else ""
@@ -161,35 +174,25 @@ def _nothing(half: gather.Half, no_slurm: bool, no_aws: bool, places: Sequence[s
     return render.fitted(line)
 
 
-def _ask_aws(options: whom.Options, layout: Layout) -> View:
-    return checks.collect(options, layout)
+def _ask_aws(asked: whom.Options, layout: Layout) -> View:
+    return checks.collect(asked, layout)
 
 
 def _ask_nodes(
-    options: whom.Options, rules: Policy, sample: int, named: bool, root: str, members: Members, view: View
+    asked: whom.Options, rules: Policy, sample: int, named: bool, root: str, members: Members, view: View
 ) -> tuple[Members, list[Result]]:
     from hpslurm.sources.aws import Aws
 
-    door = Aws(view.region, options.profile, seconds=sessions.MOST * sessions.SECONDS, sessions=True)
+    door = Aws(view.region, asked.profile, seconds=sessions.MOST * sessions.SECONDS, sessions=True)
     return ssm.ask_nodes(members, view, rules, sample, named, lambda targets: sessions.check_nodes(targets, door, root))
 
 
-def _node_set(words: Sequence[str]) -> frozenset[str]:
-    names: set[str] = set()
-    for word in words:
-        try:
-            names.update(nodeset.unfold(word))
-        except nodeset.NoNodeList as error:
-            raise click.UsageError(f"--node {word!r} is no list of nodes: {error}") from None
-    return frozenset(names)
-
-
 def _chooser(only: Sequence[str]) -> Callable[[str], bool] | None:
-    return _node_set(only).__contains__ if only else None
+    return options.node_set(only).__contains__ if only else None
 
 
 def _refuse_unknown(only: Sequence[str], half: gather.Half, no_slurm: bool) -> None:
-    missing = sorted(_node_set(only) - half.names) if half.names else []
+    missing = sorted(options.node_set(only) - half.names) if half.names else []
     if missing:
         from difflib import get_close_matches
 
@@ -200,16 +203,12 @@ def _refuse_unknown(only: Sequence[str], half: gather.Half, no_slurm: bool) -> N
         )
 
 
-def _write_page(path: str, results: Sequence[Result], members: Members) -> None:
-    from hpslurm.core import whole_file
+def _write_page(path: str, results: Sequence[Result], members: Members, made: Sequence[plan.Plan]) -> None:
     from hpslurm.show import page
 
-    rows = node_rows(results, members)
-    text = page.page(results, rows, view.heads(results, members), members.now, members.cluster)
-    try:
-        whole_file.write(path, text.encode())
-    except OSError as error:
-        raise click.ClickException(f"could not write {path}: {error.strerror}") from None
+    answer, heads = view.answer(results, members, made), view.heads(results, members)
+    text = page.page(results, node_rows(results, members), heads, members.now, members.cluster, answer=answer)
+    options.write_page(path, text)
 
 
 def _failed(results: Sequence[Result], fail_on: str, strict: bool) -> bool:

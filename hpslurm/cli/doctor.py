@@ -11,6 +11,8 @@ from hpslurm.cli import options
 from hpslurm.core import records
 from hpslurm.core.probe import worst
 from hpslurm.setup import doctor
+from hpslurm.show import plan
+from hpslurm.show.progress import Progress
 from hpslurm.sources.host import Host
 
 SECONDS = 20.0  # for all programs together
@@ -25,8 +27,9 @@ SECONDS = 20.0  # for all programs together
 @options.fail_on("P0")
 @options.strict("Count what could not be checked as found.")
 @options.policy_path("The site's policy.")
+@options.verbose()
 @options.root
-def command(as_json: bool, fail_on: str, strict: bool, policy_path: str, root: str) -> int:
+def command(as_json: bool, fail_on: str, strict: bool, policy_path: str, verbose: bool, root: str) -> int:
     """Say whether hpslurm is installed right here: hooks, scripts, policy, records, packages.
 
     Run it as root, on the controller and on a node. It changes nothing.
@@ -39,11 +42,13 @@ def command(as_json: bool, fail_on: str, strict: bool, policy_path: str, root: s
     node = node_hooks.node_name(os.environ)
     host = Host(root, seconds=SECONDS)
     rules = node_hooks.site_policy(policy_path, node, host)
-    results = list(doctor.run(host, rules))
+    with Progress("looking at the installation"):
+        results = list(doctor.run(host, rules))
     host.end_all()
     if as_json:
-        for line in records.lines(rules, os.environ, "doctor", results):
+        made = plan.plans(finding for result in results for finding in result.findings)
+        for line in plan.with_plans(records.lines(rules, os.environ, "doctor", results), made):
             click.echo(records.encode(line))
     else:
-        click.echo("\n".join(doctor.text(results)))
+        click.echo("\n".join(doctor.text(results) if verbose else doctor.first_screen(results, node)))
     return 3 if worst(results, fail_on, strict) else 0

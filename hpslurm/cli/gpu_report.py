@@ -10,6 +10,7 @@ from hpslurm.core import records
 from hpslurm.core.text import clean
 from hpslurm.core.values import asdict
 from hpslurm.job import gpu_history
+from hpslurm.show.progress import Progress
 
 
 def show(uuid: str, folders: list[str], as_json: bool) -> None:
@@ -17,7 +18,8 @@ def show(uuid: str, folders: list[str], as_json: bool) -> None:
     kept: list[records.Record] = []
     troubles: list[str] = []
     for folder in folders:
-        found, unreadable = records.all_records(folder)
+        with Progress(f"reading all records in {folder}"):
+            found, unreadable = records.all_records(folder)
         kept += found
         troubles += map(str, unreadable)
     try:

@@ -16,6 +16,7 @@ from hpslurm.core import policy, records, whole_file
 from hpslurm.core.text import clean
 from hpslurm.metrics import Family
 from hpslurm.show import render
+from hpslurm.show.progress import Progress
 
 NEEDED = "prometheus-client>=0.17"
 
@@ -55,7 +56,8 @@ def command(output: str | None, results: str | None, shared: bool, policy_path: 
     if not folder:
         raise click.UsageError(f"--shared needs results_shared in {policy_path}, or --results FOLDER")
     try:
-        seen, troubles = metrics.read_results(folder, shared, time.time())
+        with Progress(f"reading the newest records in {folder}"):
+            seen, troubles = metrics.read_results(folder, shared, time.time())
     except OSError as error:
         raise click.ClickException(f"{error.filename or folder}: {error.strerror}; nothing was written") from None
     for trouble in (*rules.problems, *troubles):

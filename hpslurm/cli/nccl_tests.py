@@ -23,7 +23,7 @@ from hpslurm.core.values import replace
 from hpslurm.nccl_tests import accused, baseline, find_slow, html_page, prepare, report, running, runs, steps, view
 from hpslurm.nccl_tests.judge import verdict
 from hpslurm.nccl_tests.prepare import CannotRun, Request, WrongOption
-from hpslurm.nccl_tests.verdict import Facts
+from hpslurm.nccl_tests.verdict import Facts, Verdict
 from hpslurm.scan.nccl_tests import Output, read_nccl_lines, read_text
 from hpslurm.show import render
 from hpslurm.sources import launch
@@ -162,6 +162,7 @@ def html_path(command: Command) -> Command:
 @options.policy_path()
 @html_path
 @options.as_json()
+@options.verbose("Print every size, and each finding with its evidence.")
 @click.option("--dry-run", is_flag=True, help="Print what would run, and what it may cost at most; start nothing.")
 @click.pass_context
 def command(ctx: click.Context, /, **chosen: Any) -> int:
@@ -204,7 +205,7 @@ def measure(request: Request, where: launch.Allocation, how: steps.How, policy: 
     facts = running.facts_of(ended, name, len(where.nodes), how.gpus, how.logs, warn)
     facts = baseline.with_own(facts, own)
     judged, output = verdict(facts, policy), facts.output
-    click.echo("\n".join(view.json_lines(judged, output) if request.as_json else view.lines(judged, output)))
+    click.echo("\n".join(shown(judged, output, request.as_json, request.verbose)))
     if request.record:
         try:
             said = baseline.keep(facts, judged, own.path, where.job)
@@ -215,6 +216,13 @@ def measure(request: Request, where: launch.Allocation, how: steps.How, policy: 
     if request.html_path:
         write_html(request.html_path, html_page.of_run(judged, output))
     return judged.exit_code
+
+
+def shown(judged: Verdict, output: Output, as_json: bool, verbose: bool) -> list[str]:
+    """What is printed of one run."""
+    if as_json:
+        return view.json_lines(judged, output)
+    return view.lines(judged, output) if verbose else view.first_screen(judged, output)
 
 
 def find_slow_node(request: Request, where: launch.Allocation, how: steps.How, policy: Policy, name: str) -> int:
@@ -232,7 +240,10 @@ def find_slow_node(request: Request, where: launch.Allocation, how: steps.How, p
     known = name if os.path.basename(how.program) == steps.PROGRAM else ""  # figures exist for all_reduce only
     nics = find_slow.nics_of_rails(judged, how.logs, warn)
     findings = report.findings(judged, policy, known, how.gpus, how.preset.largest, nics)
-    lines = view.finding_lines(findings) if request.as_json else view.search_lines(state, judged, findings)
+    if request.as_json:
+        lines = view.finding_lines(findings)
+    else:
+        lines = (view.search_lines if request.verbose else view.first_screen_of_search)(state, judged, findings)
     click.echo("\n".join(lines))
     if request.html_path:
         write_html(request.html_path, html_page.of_search(state, judged, name, findings))
@@ -260,7 +271,7 @@ def prepared_search(request: Request, where: launch.Allocation, how: steps.How) 
 
 @command.command("judge", context_settings=options.HELP, epilog=EXIT_CODES)
 @click.argument("file")
-@instance_type("that of this machine")
+@instance_type("that of this machine, if the run was on it")
 @click.option(
     "--nodes", type=click.IntRange(1), help="How many nodes were meant; without it, those in the device list."
 )
@@ -271,6 +282,7 @@ def prepared_search(request: Request, where: launch.Allocation, how: steps.How) 
 @options.policy_path()
 @html_path
 @options.as_json()
+@options.verbose("Print every size, and each finding with its evidence.")
 def judge(
     file: str,
     instance_type: str | None,
@@ -282,6 +294,7 @@ def judge(
     policy_path: str,
     html_path: str | None,
     as_json: bool,
+    verbose: bool,
 ) -> int:
     """Judge what nccl-tests printed (text or the JSON of -J); - reads standard input.
 
@@ -291,15 +304,15 @@ def judge(
       hpslurm nccl-tests judge run.txt --nodes 2 --gpus 8 --nccl-log nccl.ip-10-1-0-1.4242
     """
     with explained():
-        name = prepare.known_type(instance_type)
-        policy = policies.load(policy_path, instance=name)
         output = read_text(read_file(file), file)
         pick_table(output, number)
         for log in logs:
             read_nccl_lines(read_file(log).splitlines(True), output.log)
+        name = prepare.type_of_output(output, instance_type)
+        policy = policies.load(policy_path, instance=name)
         facts = baseline.with_own(Facts(output, name, nodes, gpus), load_baselines(baselines, policy))
         judged = verdict(facts, policy)
-        click.echo("\n".join(view.json_lines(judged, output) if as_json else view.lines(judged, output)))
+        click.echo("\n".join(shown(judged, output, as_json, verbose)))
         if html_path:
             write_html(html_path, html_page.of_run(judged, output))
     return judged.exit_code

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
-from hpslurm.core import policy
+from hpslurm.core import nodeset, policy
 from hpslurm.core.finding import PRIORITIES
 
 HELP = {"help_option_names": ["-h", "--help"]}  # settings of every command
@@ -26,8 +26,36 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
             return value
         match = re.fullmatch(r"(\d{1,6})([smhd]?)", str(value).strip())
         if not match or not int(match[1]):
-            self.fail(f"{value!r} is no time; write 90m, 2h or 1d", param, ctx)
+            self.fail(f"{value!r} is not a valid duration; write 90m, 2h or 1d", param, ctx)
         return float(int(match[1]) * _UNITS[match[2]])
+
+
+def node_set(words: Sequence[str]) -> frozenset[str]:
+    """All nodes that --node names."""
+    names: set[str] = set()
+    for word in words:
+        try:
+            names.update(nodeset.unfold(word))
+        except nodeset.NoNodeList as error:
+            raise click.UsageError(f"--node {word!r} is not a valid node list: {error}") from None
+    return frozenset(names)
+
+
+def html(command: Command) -> Command:
+    """--html: the same as one page."""
+    return click.option(
+        "--html", "html_file", type=click.Path(dir_okay=False), help="Also write the report as one page to FILE."
+    )(command)
+
+
+def write_page(path: str, text: str) -> None:
+    """The whole page or nothing of it."""
+    from hpslurm.core import whole_file
+
+    try:
+        whole_file.write(path, text.encode())
+    except OSError as error:
+        raise click.ClickException(f"could not write {path}: {error.strerror}") from None
 
 
 def _together(command: Command, *options: Callable[[Command], Command]) -> Command:
@@ -53,6 +81,13 @@ def fail_on(default: str) -> Callable[[Command], Command]:
 
 def strict(words: str = "Exit 3 also when something could not be checked.") -> Callable[[Command], Command]:
     return click.option("--strict", is_flag=True, help=words)
+
+
+def verbose(
+    words: str = "Print everything: each finding with its evidence, and all that was looked at.",
+) -> Callable[[Command], Command]:
+    """-v: the whole, instead of the first screen."""
+    return click.option("-v", "--verbose", is_flag=True, help=words)
 
 
 def policy_path(words: str = "Thresholds and mutes.") -> Callable[[Command], Command]:

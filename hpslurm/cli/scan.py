@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Iterable
 
 import click
@@ -13,10 +12,11 @@ from hpslurm.cli import options
 from hpslurm.core import policy, records
 from hpslurm.core.finding import NOISE, PRIORITIES, Diagnosis, Event
 from hpslurm.core.text import clean
-from hpslurm.scan import lines, match, model
+from hpslurm.scan import lines, many, match, model
 from hpslurm.scan.collect import Collector, expand
 from hpslurm.scan.reason import HEALTHY, UNDETERMINED, reason
 from hpslurm.show import diagnosis as show_diagnosis
+from hpslurm.show.progress import Progress
 
 
 @click.command(
@@ -28,13 +28,14 @@ from hpslurm.show import diagnosis as show_diagnosis
 @options.as_json("Print JSON lines; exactly one has the type diagnosis.")
 @options.fail_on("never")
 @options.strict("Exit 3 also when the cause is undetermined.")
+@options.verbose("Print all that speaks for the cause, and every suggestion.")
 @click.option(
     "--events",
     "show_events",
     is_flag=True,
     help="Print every event that was considered, and lines that are normal here, with why.",
 )
-def command(paths: tuple[str, ...], as_json: bool, fail_on: str, strict: bool, show_events: bool) -> int:
+def command(paths: tuple[str, ...], as_json: bool, fail_on: str, strict: bool, verbose: bool, show_events: bool) -> int:
     """Name the cause of a failure from logs, and who started it.
 
     Reads job output, NCCL_DEBUG logs, kernel logs, Slurm's logs and tables, nccl-tests output, fi_info and nvidia-smi
@@ -47,21 +48,30 @@ def command(paths: tuple[str, ...], as_json: bool, fail_on: str, strict: bool, s
       dmesg | hpslurm scan --json - | jq 'select(.type == "diagnosis")'
     """
     collector = Collector()
-    show = _Progress(not as_json)
-    for path in expand(paths, collector.unread):
-        collector.add(path, show.add)
-    show.end()
-    if hint := match.hint(show.bytes):
+    progress, read = Progress("reading"), 0
+
+    def add(count: int) -> None:
+        nonlocal read
+        read += count
+        progress.say(f"{read / 1e6:,.0f} MB read")
+
+    with progress:
+        many.add(collector, expand(paths, collector.unread), add)
+    if hint := match.hint(read):
         click.echo(f"hpslurm scan: {hint}", err=True)
     if not collector.files:
         raise click.ClickException("\n".join(clean(why) for why in collector.unread) or "nothing to read")
-    events = collector.result()
-    diagnosis = reason(events, (), collector.unread)
+    with Progress("reasoning"):
+        events = collector.result()
+        diagnosis = reason(events, (), collector.unread)
     if as_json:
         print_lines(events, diagnosis)
     else:
-        for line in show_diagnosis.text(diagnosis, events):
-            click.echo(line)
+        if verbose:
+            shown = show_diagnosis.text(diagnosis, events)
+        else:
+            shown = show_diagnosis.first_screen(diagnosis, collector.unread)
+        click.echo("\n".join(shown))
         if show_events:
             for event in events:
                 if event.role != NOISE or event.pattern == "benign":
@@ -96,25 +106,3 @@ def print_lines(events: Iterable[Event], diagnosis: Diagnosis) -> None:
         click.echo(records.encode(lines.event_line(event)))
     click.echo(records.encode(lines.diagnosis_line(diagnosis)))
     click.echo(records.encode({"schema": records.SCHEMA, "type": "end", "events": len(kept)}))
-
-
-class _Progress:
-    """How far we are, on a terminal only, and not for the first second."""
-
-    def __init__(self, wanted: bool) -> None:
-        self.on = wanted and sys.stderr.isatty()
-        self.began = self.last = time.monotonic()
-        self.bytes = 0
-
-    def add(self, count: int) -> None:
-        self.bytes += count
-        now = time.monotonic()
-        if self.on and now - self.began > 1 and now - self.last > 0.3:
-            self.last = now
-            sys.stderr.write(f"\r{self.bytes / 1e6:,.0f} MB read ")
-            sys.stderr.flush()
-
-    def end(self) -> None:
-        if self.on and self.last != self.began:
-            sys.stderr.write("\r" + " " * 30 + "\r")
-            sys.stderr.flush()

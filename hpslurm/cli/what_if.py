@@ -17,6 +17,7 @@ from hpslurm.core.replay import Change
 from hpslurm.core.text import clean
 from hpslurm.setup import gates
 from hpslurm.show import render
+from hpslurm.show.progress import Progress
 
 TITLES = {
     "gated": "would have been drained",
@@ -79,11 +80,12 @@ def command(policy_path: str, folder: str, as_json: bool) -> int:
         _warn("WARN", word)
     for mute in new.expired():
         _warn("INFO", f"the mute of {clean(mute.rule)} ended on {mute.until}")
-    found, unreadable = read(folder)
+    with Progress(f"reading all records in {folder}"):
+        found, unreadable = read(folder)
     for record in unreadable:
         _warn("WARN", str(record))
     if not found:
-        click.echo(f"{folder} holds no records: folders jobs/ or nodes/ with files *.jsonl wanted", err=True)
+        click.echo(f"{folder} holds no records: folders jobs/ or nodes/ with files *.jsonl are expected", err=True)
         return 1
     outcome = replay.replay(found, new)
     for trouble in outcome.troubles:

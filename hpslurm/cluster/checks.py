@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from hpslurm.cluster import accounting, controllers, gpu_again, matrix, queue, slurm_conf, slurm_nodes
+from hpslurm.cluster import accounting, controllers, gpu_again, job_stalled, matrix, queue, slurm_conf, slurm_nodes
 from hpslurm.cluster.check import Row, row, run
 from hpslurm.cluster.model import Gathered
 from hpslurm.core import probe
@@ -24,7 +24,7 @@ OF_SLURM: tuple[Row[Gathered], ...] = (
 # what only Slurm and HyperPod together can tell
 OF_BOTH: tuple[Row[Gathered], ...] = (row("slurm_and_hyperpod", matrix),)
 # records that nodes left, over time or side by side
-OF_RECORDS: tuple[Row[Gathered], ...] = (row("gpu_again", gpu_again),)
+OF_RECORDS: tuple[Row[Gathered], ...] = (row("gpu_again", gpu_again), row("job_stalled", job_stalled))
 # why Slurm does not answer
 OF_DAEMONS: tuple[Row[Host], ...] = (row("controllers", controllers),)
 

@@ -67,21 +67,24 @@ def diagnose(
     ask_slurm: bool = True,
     ask_aws: Callable[[hyperpod.Layout], View] | None = None,
     ask_nodes: Callable[[Members, View], tuple[Members, list[Result]]] | None = None,
+    say: Callable[[str], None] = lambda what: None,
 ) -> Half:
     """``folders`` hold node records (``<node>.<hook>.jsonl``); ``only`` chooses nodes by name.
 
     ``ask_aws`` runs beside Slurm's programs; what goes wrong there stands in its view.
-    ``ask_nodes`` may add records that it brought itself.
+    ``ask_nodes`` may add records that it brought itself. ``say`` is told what is going on.
     """
-    answers = _ask(host, policy, folders, ask_slurm, ask_aws)
+    answers = _ask(host, policy, folders, ask_slurm, ask_aws, say)
     view = answers.view
     ids = instance_ids(answers.layout, view)
     only = by_name_or_id(only, ids)
     members = _join(answers, ids, only)
     results = list(answers.failed)
     if view and ask_nodes:
+        say("asking nodes by SSM")
         members, brought = ask_nodes(members, view)
         results += brought
+    say(f"judging {len(members.members)} nodes")
     records_of = partial(node_records.all_of, folders)
     cluster = _whole_cluster(view, members)
     gathered = Gathered(members, answers.listed, answers.queue, cluster, records_of)
@@ -103,17 +106,21 @@ def _ask(
     folders: Sequence[str],
     ask_slurm: bool,
     ask_aws: Callable[[hyperpod.Layout], View] | None,
+    say: Callable[[str], None],
 ) -> _Answers:
     if ask_slurm:
+        say("asking Slurm for its nodes and jobs")
         _start(host)
     failed: list[Result] = []
     layout = _tried("hyperpod_files", partial(hyperpod.layout, host), failed) or hyperpod.Layout()
     cloud = aws_checks.in_thread(partial(ask_aws, layout)) if ask_aws else None
     nodes = _tried("slurm_nodes", partial(slurm.nodes, host), failed) if ask_slurm else None
     queue = _tried("jobs", partial(slurm.queue, host), failed) if nodes else None
+    say("reading the nodes' records")
     kept = node_records.read(folders)
     rows = checks.of_controller(kept.hooks) if nodes else checks.OF_DAEMONS if ask_slurm else ()
     checked = checks.asked(rows, host, policy)  # before AWS is waited for: the time for programs runs out meanwhile
+    say("waiting for AWS" if cloud else "waiting for Slurm")
     view = cloud(None) if cloud else None
     return _Answers(layout, nodes, queue or (), kept, view, tuple(failed), tuple(checked))
 

@@ -16,12 +16,12 @@ from collections.abc import Iterable, Sequence
 from hpslurm.cluster import deeds, matrix
 from hpslurm.cluster.aws import checks as aws_checks
 from hpslurm.cluster.gather import Half
-from hpslurm.cluster.model import CONTROLLER, LOGIN, SPECIAL, Cluster, Member, Members
+from hpslurm.cluster.model import SPECIAL, Cluster, Member, Members
 from hpslurm.cluster.slurm_nodes import NO_RECOVERY, is_out
 from hpslurm.core import nodeset, suggest
 from hpslurm.core.finding import DRAIN, LOOK, P1, P2, REBOOT, REPLACE, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
-from hpslurm.core.probe import Result
+from hpslurm.core.probe import Result, unmuted
 from hpslurm.core.values import dataclass, replace
 
 ONE_CAUSE = Rule("cluster-one-cause", P1, "So much is out that one cause is likely", "operations.md § 8")
@@ -48,6 +48,9 @@ class Scene:
     cluster: Cluster | None
     slurm: bool
     described: Cluster | None = None
+    profile: str = ""
+    targets: frozenset[str] = frozenset()
+    workers: int = 1
     too_many: bool = False
 
     def role(self, subject: str) -> str:
@@ -61,39 +64,44 @@ class Scene:
         return matrix.read(member, self.cluster, self.members.now) if member else None
 
 
-def guarded(half: Half, policy: Policy) -> list[Result]:
-    """What a look came to, with suggestions that may be made."""
+def of_half(half: Half, policy: Policy) -> Scene:
+    """Who the suggestions of a look are for."""
     described, profile = aws_checks.cluster(half.view), half.view.profile if half.view else ""
-    return apply(half.results, half.members, policy, half.cluster, described, profile)
+    return scene_of(half.results, half.members, policy, half.cluster, described, profile)
 
 
-def apply(
-    results: Sequence[Result],
+def scene_of(
+    results: Iterable[Result],
     members: Members,
     policy: Policy,
     cluster: Cluster | None = None,
     described: Cluster | None = None,
     profile: str = "",
-) -> list[Result]:
-    """The same results, with suggestions withdrawn, pinned to the nodes that they are for, or added to.
-
-    ``described`` is HyperPod's cluster; ``cluster`` is the same, but None where not all its instances were listed.
-    """
+) -> Scene:
+    """``described`` is HyperPod's cluster; ``cluster`` the same, but None where not all its instances were listed."""
     by_name = {member.name: member for member in members.members}
     by_name.update((member.instance_id, member) for member in members.members if member.instance_id)
-    scene = Scene(by_name, members, cluster, any(member.slurm for member in members.members), described)
-    findings = [finding for result in results for finding in result.findings if not finding.muted]
-    targets = _in_trouble(findings, scene)
-    workers = sum(member.role not in (CONTROLLER, LOGIN) for member in members.members) or 1
+    slurm = any(member.slurm for member in members.members)
+    scene = Scene(by_name, members, cluster, slurm, described, profile)
+    targets = frozenset(_in_trouble(unmuted(results), scene))
+    workers = sum(member.role not in SPECIAL for member in members.members) or 1
     too_many = len(targets) >= FEWEST and len(targets) > policy.guard_share * workers
-    scene = replace(scene, too_many=too_many)
+    return replace(scene, targets=targets, workers=workers, too_many=too_many)
+
+
+def apply(results: Sequence[Result], members: Members, policy: Policy) -> list[Result]:
+    """Where HyperPod was not asked."""
+    return guarded(results, scene_of(results, members, policy), policy)
+
+
+def guarded(results: Sequence[Result], scene: Scene, policy: Policy) -> list[Result]:
+    """The same results, with suggestions withdrawn, pinned to the nodes that they are for, or added to."""
     left = [replace(result, findings=_guarded(result.findings, scene)) for result in results]
-    if too_many:
-        finding = policy.mute(_one_cause(targets, workers, findings, scene, policy))
+    if scene.too_many:
+        finding = policy.mute(one_cause(unmuted(results), scene, policy))
         left.append(Result("guard", "fail", findings=(finding,)))
     return [
-        replace(result, findings=tuple(_callable(item, members.region, profile) for item in result.findings))
-        for result in left
+        replace(result, findings=tuple(_callable(finding, scene) for finding in result.findings)) for result in left
     ]
 
 
@@ -141,19 +149,19 @@ def _suggestions(group: list[Finding], scene: Scene) -> dict[str, tuple[Suggesti
         for item in finding.suggestions:
             wanted.setdefault(item, {})[finding.subject] = None
     left: dict[str, list[Suggestion]] = {name: [] for name in subjects}
-    withdrawn: dict[tuple[bool, str], dict[str, None]] = {}
+    taken_back: dict[tuple[bool, str], dict[str, None]] = {}
     for item, whom in wanted.items():
         for_whom = []
         for name in whom:
-            why = _withdrawn(item, name, scene, group[0].rule)
+            why = withdrawn(item, name, scene, group[0].rule)
             if not why:
                 for_whom.append(name)
             elif item.harm != LOOK:
-                withdrawn.setdefault((item.harm in ACTS, why), {})[name] = None
-        for put, names in _put(item, for_whom, scene):
-            _give(left, names, put if len(names) == len(subjects) else _pinned(put, names))
-    for (boot, why), whom in withdrawn.items():
-        names = [name for name in whom if not boot or name not in withdrawn.get((False, why), {})]
+                taken_back.setdefault((item.harm in ACTS, why), {})[name] = None
+        for made, names in put(item, for_whom, scene):
+            _give(left, names, made if len(names) == len(subjects) else _pinned(made, names))
+    for (boot, why), whom in taken_back.items():
+        names = [name for name in whom if not boot or name not in taken_back.get((False, why), {})]
         what = "no reboot or replacement" if boot else "nothing that changes it"
         _give(left, names, Suggestion(LOOK, f"{what} is suggested for {nodeset.fold(names)}: {why}"))
         for name in names:
@@ -162,12 +170,12 @@ def _suggestions(group: list[Finding], scene: Scene) -> dict[str, tuple[Suggesti
     return {name: tuple(dict.fromkeys(items)) for name, items in left.items()}
 
 
-def _put(item: Suggestion, names: list[str], scene: Scene) -> Iterable[tuple[Suggestion, list[str]]]:
+def put(item: Suggestion, names: list[str], scene: Scene) -> Iterable[tuple[Suggestion, list[str]]]:
     """The suggestion as it can be done, and for whom: a look through Slurm goes by ssh where no job can start."""
     if not names:
         return
     if item.harm in ACTS and item.command:
-        yield from ((put, names) for put in _acts(item, names, scene))
+        yield from ((made, names) for made in acts(item, names, scene))
         return
     if not deeds.starts_job(item.command) or "{nodes}" not in item.command:
         yield item, names
@@ -192,7 +200,7 @@ def _takes_jobs(subject: str, scene: Scene) -> bool:
     return not scene.slurm if member.slurm is None else not is_out(member.slurm)
 
 
-def _withdrawn(item: Suggestion, subject: str, scene: Scene, rule: Rule) -> str:
+def withdrawn(item: Suggestion, subject: str, scene: Scene, rule: Rule) -> str:
     """Why this must not be done to this node or group, or empty."""
     if scene.described and scene.described.orchestrator == "eks" and deeds.of_slurm(item.command):
         return "the cluster runs on EKS, where Slurm's programs do nothing"
@@ -233,12 +241,15 @@ def _of_slurm(member: Member | None, scene: Scene) -> bool:
     return member is not None and (member.slurm is not None or not scene.slurm)
 
 
-def _callable(finding: Finding, region: str, profile: str) -> Finding:
-    """Every AWS command with what the caller needs to run it."""
+def _callable(finding: Finding, scene: Scene) -> Finding:
     if not any("aws " in item.command for item in finding.suggestions):
         return finding
-    told = [replace(item, command=deeds.for_caller(item.command, region, profile)) for item in finding.suggestions]
-    return replace(finding, suggestions=tuple(told))
+    return replace(finding, suggestions=tuple(for_caller(item, scene) for item in finding.suggestions))
+
+
+def for_caller(item: Suggestion, scene: Scene) -> Suggestion:
+    """Every AWS command with what the caller needs to run it."""
+    return replace(item, command=deeds.for_caller(item.command, scene.members.region, scene.profile))
 
 
 def _give(left: dict[str, list[Suggestion]], names: Iterable[str], item: Suggestion) -> None:
@@ -250,7 +261,7 @@ def _pinned(item: Suggestion, names: Sequence[str]) -> Suggestion:
     return replace(item, command=item.command.replace("{nodes}", shlex.quote(nodeset.fold(names))))
 
 
-def _acts(item: Suggestion, names: Sequence[str], scene: Scene) -> Iterable[Suggestion]:
+def acts(item: Suggestion, names: Sequence[str], scene: Scene) -> Iterable[Suggestion]:
     """The reason string, then the same through the API where the ids are known; 25 nodes each."""
     by_name, members = scene.by_name, scene.members
     for start in range(0, len(names), MOST_IDS):
@@ -282,7 +293,9 @@ def _jobs(names: Sequence[str], by_name: dict[str, Member]) -> str:
     return f"; jobs there: {named}{more} (state=fail waits until they end)"
 
 
-def _one_cause(targets: set[str], workers: int, findings: Iterable[Finding], scene: Scene, policy: Policy) -> Finding:
+def one_cause(findings: Iterable[Finding], scene: Scene, policy: Policy) -> Finding:
+    """What to say instead of many plans."""
+    targets, workers = scene.targets, scene.workers
     counts: dict[str, set[str]] = {}
     for finding in findings:
         if finding.subject in targets and finding.rule.priority != P2:

@@ -73,7 +73,7 @@ def nodes_of(host: Host, path: str, depth: int = 0) -> set[str]:
             try:
                 names.update(nodeset.unfold(name))
             except nodeset.NoNodeList as error:
-                raise Unknown(f"{path}: NodeName={name} is no list of nodes: {error}") from None
+                raise Unknown(f"{path}: NodeName={name} is not a valid node list: {error}") from None
     return names
 
 

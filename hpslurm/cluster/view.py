@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Collection, Sequence
 
+from hpslurm.cluster.guard import ONE_CAUSE
 from hpslurm.cluster.model import Members
+from hpslurm.core.finding import P0
 from hpslurm.core.probe import PASS, SKIP, Result
-from hpslurm.show import render
+from hpslurm.show import render, screen
+from hpslurm.show.plan import Plan
+from hpslurm.show.screen import Screen
 
 
 def heads(results: Sequence[Result], members: Members) -> list[str]:
@@ -35,8 +40,80 @@ STILL_FAILING = (
 )
 
 
+def first_screen(results: Sequence[Result], members: Members, plans: Sequence[Plan]) -> list[str]:
+    """The answer, on one screen."""
+    return screen.lines(answer(results, members, plans))
+
+
+def answer(results: Sequence[Result], members: Members, plans: Sequence[Plan]) -> Screen:
+    """What is wrong, which nodes to keep out, what to type first."""
+    grave = screen.grave(plans)
+    missing = render.not_checked(results)
+    folded = render.fold(finding for result in results for finding in result.findings)
+    names = {member.name for member in members.members}
+    of_nodes = [plan for plan in grave if names & set(plan.nodes)]
+    worst = next(iter([*of_nodes, *grave]), None)
+    return Screen(
+        "FAIL" if grave else "WARN" if missing or not members.members else "PASS",
+        _headline(grave, members, bool(missing)),
+        (
+            ("Cause", next((plan.troubles[0].words for plan in plans if ONE_CAUSE.id in plan.rules), "")),
+            ("Worst", f"{screen.names(worst)}: {screen.said(worst.troubles[0])}" if worst else ""),
+            ("Keep out", _keep_out(of_nodes)),
+            ("Next", screen.next_command(grave) or _one_node(of_nodes)),
+            ("Seen", "; ".join(heads(results, members))),
+        ),
+        tuple(plans),
+        notes=tuple(missing),
+        warnings=tuple(f"node_records: {one.note}" for one in _without_records(results)),
+        last=render.summary(folded, len(missing), sum(one.outcome == PASS for one in results)),
+        more=_more(worst, names),
+    )
+
+
+def _headline(grave: Sequence[Plan], members: Members, partly: bool) -> str:
+    cluster = f"Cluster {members.cluster}" if members.cluster else "Cluster"
+    names = {member.name for member in members.members}
+    sick = len({node for plan in grave for node in plan.nodes} & names)
+    rest = sum(not set(plan.nodes) & names for plan in grave)
+    if not names:
+        return f"{cluster}: no node could be looked at"
+    if not grave:
+        return f"{cluster}: no trouble {'in what could be checked' if partly else 'found'} on {_count(len(names))}"
+    need = f"{sick:,} of {len(names):,} nodes need{'s' if sick == 1 else ''} attention"
+    parts = [need] if sick else [f"no trouble on {_count(len(names))}"]
+    parts += [f"{rest} trouble{'s' if rest > 1 else ''} of the cluster itself"] if rest else []
+    return f"{cluster}: {', '.join(parts)}"
+
+
+def _count(number: int) -> str:
+    return f"{number:,} node{'' if number == 1 else 's'}"
+
+
+def _keep_out(grave: Sequence[Plan]) -> str:
+    """Nodes on which a job would fail; those that are out already need no word."""
+    nodes = [node for plan in grave if plan.priority == P0 and plan.nodes for node in plan.nodes]
+    return screen.keep_out(nodes)
+
+
+def _one_node(of_nodes: Sequence[Plan]) -> str:
+    """Where no command with all its nodes fits a line: the plan of the first of them."""
+    return f"sudo hpslurm diagnose --node {shlex.quote(of_nodes[0].nodes[0])}" if of_nodes else ""
+
+
+def _without_records(results: Sequence[Result]) -> list[Result]:
+    return [one for one in results if one.outcome == SKIP and one.probe == "node_records"]
+
+
+def _more(worst: Plan | None, names: Collection[str]) -> tuple[str, ...]:
+    if worst is None:
+        return ("the same with -v", "A job fails all the same? hpslurm report JOB, hpslurm scan LOG")
+    node = [f"with --node {name}" for name in worst.nodes[:1] if name in names and len(names) > 1]
+    return ("the same with -v", *node, f"hpslurm explain {worst.rules[0]}")
+
+
 def text(results: Sequence[Result], members: Members) -> list[str]:
-    """The report as people see it."""
+    """All of it: every finding with its evidence and what could be done."""
     lines = [line for head in heads(results, members) for line in render.fitted(head)]
     folded = render.fold(finding for result in results for finding in result.findings)
     lines += [line for finding in folded for line in render.finding_lines(finding)]

@@ -64,6 +64,8 @@ class Policy:
     # diagnose: share of all nodes beyond which reboots and replacements are no longer suggested one by one
     guard_share: float = 0.25
     completing_max: int = 300  # seconds that a job may take to clean up after its end; Slurm waits 60 for a kill
+    # PyTorch's time-out for a collective of NCCL is 10 minutes; before that a step may only be slow.
+    stall_minutes: int = 10  # that a job must stand still before it is called so
     report_fresh: int = 86400  # seconds; a node whose newest record is older counts as not looked at
     stack_min: int = 4 << 20  # bytes; an earlier tool for HyperPod fails below 4096 KiB
     disk_used_max: float = 0.9  # share of a file system's size, and of its inodes

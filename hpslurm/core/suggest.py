@@ -15,7 +15,7 @@ ACTION_REPLACE = "Action:Replace"
 def drain(rule_id: str) -> Suggestion:
     return Suggestion(
         DRAIN,
-        "keep new jobs off while you look; running jobs go on",
+        "keep new jobs off the node while you look; running jobs continue",
         f"sudo scontrol update nodename={{nodes}} state=drain reason='hpslurm: {rule_id}'",
     )
 

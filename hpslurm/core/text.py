@@ -18,6 +18,21 @@ def whole(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else None
 
 
+def size(count: float) -> str:
+    """A number of bytes as a person reads it, never more than it is; the exact one stands in the evidence.
+
+    >>> size(65536), size((8 << 30) - 1), size(1000), size(float("inf"))
+    ('64 KiB', '7.9 GiB', '1000 bytes', 'unlimited')
+    """
+    if count == float("inf"):
+        return "unlimited"
+    for unit, shift in (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if count >= 1 << shift:
+            tenths = int(count * 10) >> shift
+            return f"{tenths // 10} {unit}" if int(count) % (1 << shift) == 0 else f"{tenths / 10} {unit}"
+    return f"{count:.0f} bytes"
+
+
 def clean(text: str, longest: int = LONGEST) -> str:
     """One line without control characters, cut to ``longest`` characters.
 

@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 
-from hpslurm.core.finding import P2, ROOT, SYMPTOM, Diagnosis, Event, Finding
+from hpslurm.core.finding import P2, ROOT, SYMPTOM, Diagnosis, Event, Finding, Suggestion
 from hpslurm.core.records import Record
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass, replace
@@ -77,18 +77,26 @@ def _filled(diagnosis: Diagnosis, job: SlurmJob) -> Diagnosis:
     """Commands with what is known here: the job's number, its nodes, and a program that this cluster has."""
     nodes = job.nodes or ""
     where = shlex.quote(nodes) if nodes and nodes not in ("(null)", "None assigned") else "NODE"
-
-    def known(words: str) -> str:
-        words = re.sub(r"\bJOBID\b", str(job.id), re.sub(r"\bNODE\b", lambda _: where, words))
-        if job.source != "sacct":  # whether this cluster keeps accounts is not known, and the controller still knows
-            words = re.sub(r"\bsacct -j (\S+)( --format=\S+)?", r"scontrol show job \1", words)
-        return words
-
     return replace(
         diagnosis,
-        missing=tuple(map(known, diagnosis.missing)),
-        suggestions=tuple(replace(advised, command=known(advised.command)) for advised in diagnosis.suggestions),
+        missing=tuple(_known(words, job, where) for words in diagnosis.missing),
+        suggestions=tuple(with_names(advised, job, where) for advised in diagnosis.suggestions),
     )
+
+
+def with_names(advised: Suggestion, job: SlurmJob | None, where: str) -> Suggestion:
+    """The same with a command for this job; ``where`` stands for NODE."""
+    return replace(advised, command=_known(advised.command, job, where))
+
+
+def _known(words: str, job: SlurmJob | None, where: str) -> str:
+    words = re.sub(r"\bNODE\b", lambda _: where, words)
+    if job is None:
+        return words
+    words = re.sub(r"\bJOBID\b", str(job.id), words)
+    if job.source != "sacct":  # whether this cluster keeps accounts is not known, and the controller still knows
+        words = re.sub(r"\bsacct -j (\S+)( --format=\S+)?", r"scontrol show job \1", words)
+    return words
 
 
 def _output(job: SlurmJob | None, output: Sequence[str]) -> joblog.Found:

@@ -118,7 +118,7 @@ def _labels(facts: object) -> list[str]:
 def history(records: Iterable[Record], uuid: str) -> History:
     """The GPU through all records, in any order. Raises ValueError for a text that is no UUID."""
     if not UUID.fullmatch(uuid):
-        raise ValueError(f"{uuid[:60]!r} is no GPU UUID; they look like GPU-12345678-1234-1234-1234-123456789abc")
+        raise ValueError(f"{uuid[:60]!r} is not a GPU UUID; one looks like GPU-12345678-1234-1234-1234-123456789abc")
     seen = [found for record in records if (found := sighting(record, uuid))]
     seen.sort(key=lambda one: one.time)
     return History(uuid, tuple(seen), tuple(_again(seen)))

@@ -6,7 +6,7 @@ A node that left no record is named: silence is not health.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from hpslurm.core import nodeset, records
 from hpslurm.core.finding import Evidence, Finding
@@ -138,6 +138,20 @@ def gather(rules: Policy, root: str, job_id: str, results: str | None, *, ask_sl
     seen = view(found, nodes_of(job), over=over, all_read=not troubles)
     named = tuple(rules.mute(finding) if not finding.muted else finding for finding in seen.findings)
     return JobReport(job_id, job, why, tuple(found), tuple(troubles), seen, named)
+
+
+def of_nodes(report: JobReport, names: Container[str]) -> JobReport:
+    """The same job, with what was found and not seen on these nodes only."""
+    seen = replace(
+        report.seen,
+        not_checked=tuple(one for one in report.seen.not_checked if one[2] in names),
+        unseen=tuple(
+            replace(one, nodes=nodes)
+            for one in report.seen.unseen
+            if (nodes := tuple(node for node in one.nodes if node in names))
+        ),
+    )
+    return replace(report, seen=seen, named=tuple(one for one in report.named if one.subject in names))
 
 
 def well(job: SlurmJob | None) -> bool:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from hpslurm.core import nodeset, records
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import UNKNOWN, Result
 from hpslurm.core.text import clean
-from hpslurm.job import cause
-from hpslurm.job.report import ACTIVE, JobReport, View, well
+from hpslurm.job import cause, first_screen
+from hpslurm.job.report import ACTIVE, JobReport, View, nodes_of, well
 from hpslurm.scan import lines as scan_lines
 from hpslurm.scan.reason import HEALTHY, UNDETERMINED
-from hpslurm.show import diagnosis, render
+from hpslurm.show import diagnosis, page, plan, render
+from hpslurm.show.page import GRAVEST, WORST_FIRST, Row
+from hpslurm.show.plan import Plan
 from hpslurm.sources.slurm import SlurmJob
 
 
@@ -23,11 +26,13 @@ def results_of(report: JobReport, ended: cause.Cause | None) -> list[Result]:
     return [*report.outcome, *(Result("job_output", UNKNOWN, note) for note in (ended.notes if ended else ()))]
 
 
-def json_lines(rules: Policy, job_id: str, outcome: list[Result], why: cause.Cause | None) -> list[dict[str, Any]]:
+def json_lines(
+    rules: Policy, job_id: str, outcome: list[Result], why: cause.Cause | None, plans: Sequence[Plan]
+) -> list[dict[str, Any]]:
     *before, end = records.lines(rules, {**os.environ, "SLURM_JOB_ID": job_id}, "report", outcome)
     events = [scan_lines.event_line(one) for one in scan_lines.worth_keeping(why.events)] if why else []
     diagnosis = [scan_lines.diagnosis_line(why.diagnosis)] if why else []
-    return [*before, *events, *diagnosis, end]
+    return plan.with_plans([*before, *events, *diagnosis, end], plans)
 
 
 def headline(job: SlurmJob | None, job_id: str, why: str = "") -> str:
@@ -85,3 +90,49 @@ def _recorded(seen: View, job: SlurmJob | None) -> str:
     if len(missing) == 2 and not seen.passed:
         return "its nodes left no record"
     return "; ".join(["nothing found on its nodes", *missing])
+
+
+def page_of(report: JobReport, ended: cause.Cause | None, outcome: Sequence[Result], now: float) -> str:
+    """The report as one page."""
+    import click
+
+    with render.as_wide_as(100):
+        whole = [click.unstyle(line) for line in diagnosis.text(ended.diagnosis)] if ended else []
+    return page.page(
+        outcome,
+        _rows(report, now),
+        [headline(report.job, report.id, report.why)],
+        now,
+        f"job {report.id}",
+        title="hpslurm report",
+        answer=first_screen.answer(report, ended, now),
+        whole=whole,
+    )
+
+
+def _rows(report: JobReport, now: float) -> list[Row]:
+    """The job's nodes, the gravest first, with the hooks that left a record."""
+    ids: dict[str, dict[str, str]] = {}
+    for finding in report.counted:
+        ids.setdefault(finding.subject, {})[finding.rule.id] = GRAVEST[finding.rule.priority]
+    hooks: dict[str, list[str]] = {}
+    for record in report.found:
+        hooks.setdefault(record.node, []).append(record.hook if record.complete else f"{record.hook} (cut off)")
+    names = dict.fromkeys([*nodes_of(report.job), *hooks])
+    rows = [
+        Row(
+            name=name,
+            role="",
+            group="",
+            instance="",
+            slurm="",
+            reason="",
+            hyperpod="",
+            jobs="",
+            record=", ".join(sorted(hooks.get(name, []), reverse=True)),
+            findings=tuple(sorted(ids.get(name, {}).items(), key=lambda pair: (pair[1], pair[0]))),
+            grade=min(ids[name].values()) if name in ids else "ok" if name in hooks else "unknown",
+        )
+        for name in names
+    ]
+    return sorted(rows, key=lambda row: WORST_FIRST.index(row.grade))

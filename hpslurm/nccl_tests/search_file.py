@@ -69,7 +69,7 @@ def _rounds(lines: Sequence[str], state: State, source: str) -> dict[int, list[R
         except (ValueError, KeyError, TypeError, RecursionError):
             if number == len(lines):
                 break
-            raise ValueError(f"{source}: line {number} is no result of a run") from None
+            raise ValueError(f"{source}: line {number} is not a result of a run") from None
         if result.status not in (OK, HUNG, FAILED, WRONG) or not set(result.run.nodes) <= set(state.nodes):
             raise ValueError(f"{source}: line {number} names nodes or a status that the search does not know")
         rounds.setdefault(place, []).append(result)
@@ -85,7 +85,7 @@ def _head(line: str, source: str) -> State:
         if head["type"] != "search" or not all(isinstance(text, str) for text in texts) or len(set(nodes)) < len(nodes):
             raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ValueError(f"{source}: line 1 is no head of a search (written by --find-slow)") from None
+        raise ValueError(f"{source}: line 1 does not begin a search (written by --find-slow)") from None
     usual = asdict(Options())
     if set(given) != set(usual) or any(type(given[name]) is not type(value) for name, value in usual.items()):
         raise ValueError(f"{source}: line 1 was written by another version of hpslurm; start a new search")

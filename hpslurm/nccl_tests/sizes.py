@@ -81,7 +81,7 @@ def _below(rule: Rule, slow: list[Size], sizes: tuple[Size, ...], facts: Facts, 
     if nodes == 1:
         suggest = [Suggestion(LOOK, "look at the GPUs and links of this node", "srun -w {nodes} hpslurm-check")]
     return rule.found(
-        f"{size_name(worst.size)} {worst.busbw:.1f} GB/s, at least {limit:.1f} wanted: "
+        f"{size_name(worst.size)} {worst.busbw:.1f} GB/s, expected at least {limit:.1f}: "
         f"{share} % of {worst.expected:.1f}" + (f". {likely}" if likely else ""),
         evidence=[
             Evidence(size_name(size.size), f"{size.busbw:.1f} GB/s of {size.expected:.1f} ({size.source})")

@@ -15,7 +15,7 @@ from hpslurm.nccl_tests.verdict import BELOW, FAR_BELOW, GOOD, TOO_MUCH, Size, V
 from hpslurm.nccl_tests.words import size_name
 from hpslurm.scan import nccl_rails
 from hpslurm.scan.nccl_tests import Output
-from hpslurm.show import render
+from hpslurm.show import plan, render, screen
 
 BAR, SHORTEST_BAR = 30, 8  # characters for the fastest size; where fewer have room there is no bar
 MOST_RANKS = 16  # rows of the table of NICs
@@ -27,6 +27,35 @@ def lines(verdict: Verdict, output: Output) -> list[str]:
     above = [*render.fitted(heading(verdict, output)), *table_lines(verdict.sizes), *nic_lines(output.log.rails)]
     findings = [line for folded in render.fold(verdict.findings) for line in render.finding_lines(folded)]
     return [*above, *findings, *render.fitted(last_line(verdict))]
+
+
+TAGS = {"good": "PASS", "low": "WARN"}
+MOST_SIZES = 16  # rows of the table on the first screen
+
+
+def first_screen(verdict: Verdict, output: Output) -> list[str]:
+    """Is the bandwidth as it should be, which sizes are not, what to type first."""
+    made = plan.plans(verdict.findings)
+    slow = [size for size in verdict.sizes if size.outcome in (BELOW, FAR_BELOW, TOO_MUCH)]
+    rows = verdict.sizes if len(verdict.sizes) <= MOST_SIZES else slow[:MOST_SIZES] or verdict.sizes[-1:]
+    return screen.lines(
+        screen.Screen(
+            TAGS.get(verdict.words, "FAIL"),
+            f"Verdict: {verdict.words.upper()}; {_compared(verdict)}",
+            (
+                ("Worst", screen.said(made[0].troubles[0]) if made else ""),
+                ("Next", screen.next_command(made)),
+            ),
+            tuple(made),
+            between=("", heading(verdict, output), *table_lines(rows)),
+            more=("the same with -v", *(f"hpslurm explain {one.rules[0]}" for one in made[:1])),
+        )
+    )
+
+
+def _compared(verdict: Verdict) -> str:
+    compared = sum(size.expected is not None for size in verdict.sizes)
+    return f"{compared} of {len(verdict.sizes)} sizes compared with a floor"
 
 
 def json_lines(verdict: Verdict, output: Output) -> list[str]:
@@ -154,8 +183,7 @@ def last_line(verdict: Verdict) -> str:
         "low": click.style("LOW", fg="yellow", bold=True),
         "good": click.style("GOOD", fg="green", bold=True),
     }.get(verdict.words, verdict.words.upper())
-    compared = sum(size.expected is not None for size in verdict.sizes)
-    why = f"{compared} of {len(verdict.sizes)} sizes compared with a floor"
+    why = _compared(verdict)
     above = " (see above)" if verdict.counted else ""
     long = len(f"Verdict: {verdict.words}; {why}{above}") > render.terminal_width()
     return f"Verdict: {word};{chr(10) + ' ' * 8 if long else ''} {why}{above}"
@@ -168,6 +196,26 @@ def search_lines(state: State, verdict: accused.Verdict, findings: Sequence[Find
     """The verdict of a search as lines."""
     above = [line for folded in render.fold(findings) for line in render.finding_lines(folded)]
     return [*above, *ranking_lines(state, verdict), _who_is_named(state, verdict, findings)]
+
+
+def first_screen_of_search(state: State, verdict: accused.Verdict, findings: Sequence[Finding]) -> list[str]:
+    """Which node is slow, what to type first, and the slowest nodes."""
+    made = plan.plans(findings)
+    named = sorted({node for one in verdict.named for node in one.nodes})
+    return screen.lines(
+        screen.Screen(
+            "FAIL" if screen.grave(made) else "PASS" if verdict.tested == len(state.nodes) else "WARN",
+            _who_is_named(state, verdict, findings),
+            (
+                ("Worst", screen.said(made[0].troubles[0]) if made else ""),
+                ("Keep out", screen.keep_out(named)),
+                ("Next", screen.next_command(made)),
+            ),
+            tuple(made),
+            between=("", *ranking_lines(state, verdict)),
+            more=("the same with -v", *(f"hpslurm explain {one.rules[0]}" for one in made[:1])),
+        )
+    )
 
 
 def _who_is_named(state: State, verdict: accused.Verdict, findings: Sequence[Finding]) -> str:

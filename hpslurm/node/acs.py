@@ -59,7 +59,7 @@ def _control(config: bytes) -> int | None:
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     if facts.redirecting:
         yield ON.found(
-            f"{len(facts.redirecting)} of {facts.bridges} PCIe bridges redirect, none wanted",
+            f"{len(facts.redirecting)} of {facts.bridges} PCIe bridges redirect, expected none",
             evidence=[Evidence(f"{DEVICES}/{one}/config", "ACS request redirect on") for one in facts.redirecting[:20]],
             suggest=[
                 Suggestion(LOOK, "see them", "clush -w {nodes} 'sudo lspci -vvv | grep -B 40 ACSCtl.*ReqRedir+'"),

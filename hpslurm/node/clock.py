@@ -87,7 +87,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
         )
     if facts.offset is not None and facts.offset > policy.clock_off_max:
         yield OFF.found(
-            f"{facts.offset:.3f} s off, at most {policy.clock_off_max} s wanted",
+            f"{facts.offset:.3f} s off, expected at most {policy.clock_off_max} s",
             evidence=[Evidence(facts.source, f"System time {facts.offset} seconds off")],
             suggest=[see],
         )

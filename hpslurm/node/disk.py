@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from hpslurm.core.finding import CONFIGURE, LOOK, P0, P1, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Unknown
+from hpslurm.core.text import size
 from hpslurm.core.values import dataclass
 from hpslurm.node import instance, mounts
 from hpslurm.sources.host import Host
@@ -66,7 +67,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     full = [place for place in facts.places if place.path == "/" and place.free < ALMOST_NOTHING]
     for place in full:
         yield FULL.found(
-            f"/ has {place.free} bytes free, {ALMOST_NOTHING} wanted", evidence=_rows(full), suggest=[_SEE]
+            f"/ has {size(place.free)} free, expected {size(ALMOST_NOTHING)}", evidence=_rows(full), suggest=[_SEE]
         )
     low = [
         place for place in facts.places if place not in full and _used(place.size, place.free) > policy.disk_used_max
@@ -74,7 +75,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     if low:
         most = max(low, key=lambda place: _used(place.size, place.free))
         yield LOW.found(
-            f"{most.path} is {_used(most.size, most.free):.0%} used, at most {policy.disk_used_max:.0%} wanted",
+            f"{most.path} is {_used(most.size, most.free):.0%} used, expected at most {policy.disk_used_max:.0%}",
             evidence=_rows(low),
             suggest=[_SEE],
         )
@@ -83,7 +84,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
         most = max(short, key=lambda place: _used(place.inodes, place.inodes_free))
         yield INODES.found(
             f"{most.path} has used {_used(most.inodes, most.inodes_free):.0%} of its inodes, "
-            f"at most {policy.disk_used_max:.0%} wanted",
+            f"expected at most {policy.disk_used_max:.0%}",
             evidence=_rows(short),
             suggest=[_SEE],
         )

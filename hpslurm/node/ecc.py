@@ -102,7 +102,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
         )
     if off := [errors.gpu for errors in facts.errors if errors.on is False]:
         yield OFF.found(
-            f"{gpus.names(off)}: ECC off, on wanted: wrong results would go unseen",
+            f"{gpus.names(off)}: ECC off, expected on: wrong results would go unseen",
             evidence=[Evidence(name, "ECC mode: off") for name in off],
             suggest=[
                 see,

@@ -61,7 +61,7 @@ def _devices(host: Host) -> tuple[str, ...]:
         vendor, device = host.word(f"{path}/device/vendor"), host.word(f"{path}/device/device")
         for name, word in (("vendor", vendor), ("device", device)):
             if word is not None and not _PCI_ID.fullmatch(word):
-                raise Unknown(f"{path}/device/{name} holds {clean(word, 40)!r}, which is no PCI id")
+                raise Unknown(f"{path}/device/{name} holds {clean(word, 40)!r}, which is not a PCI id")
         if vendor == VENDOR and device and DEVICE.fullmatch(device):
             found.append(path.rpartition("/")[2])
     return tuple(found)
@@ -109,7 +109,7 @@ def _domains(host: Host) -> tuple[str, ...]:
         raise Unknown(f"fi_info failed: {error_of(output)}")
     names = domains(output.out)
     if not names:
-        raise Unknown("fi_info ended well but named no EFA domain")
+        raise Unknown("fi_info succeeded but named no EFA domain")
     return names
 
 

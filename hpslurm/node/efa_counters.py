@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from hpslurm.core.finding import LOOK, P1, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Skip, Unknown
+from hpslurm.core.text import size
 from hpslurm.core.values import dataclass
 from hpslurm.node import counters, efa
 from hpslurm.sources.host import Host
@@ -93,7 +94,7 @@ def changed(before: Facts, after: Facts, policy: Policy) -> Iterator[Finding]:
     if rows:
         total = sum(sum(counts.values()) for counts in rows.values())
         yield ERRORS.found(
-            f"{total} errors on {len(rows)} of {len(growth)} devices, 0 wanted",
+            f"{total} errors on {len(rows)} of {len(growth)} devices, expected 0",
             evidence=[
                 Evidence(f"{efa.SYSFS}/{name}", " ".join(f"{one} +{by}" for one, by in counts.items()))
                 for name, counts in sorted(rows.items())
@@ -105,7 +106,7 @@ def changed(before: Facts, after: Facts, policy: Policy) -> Iterator[Finding]:
     idle = sorted(name for name, size in moved.items() if size < busiest * IDLE_BELOW)
     if busiest >= BUSY and idle:
         yield IDLE.found(
-            f"{len(idle)} of {len(moved)} devices moved less than 1% of the {busiest} bytes of the busiest",
+            f"{len(idle)} of {len(moved)} devices moved less than 1% of the {size(busiest)} of the busiest",
             evidence=[Evidence(f"{efa.SYSFS}/{name}", f"{moved[name]} bytes") for name in idle],
             suggest=[
                 see,

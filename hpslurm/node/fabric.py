@@ -74,36 +74,36 @@ def collect(host: Host) -> Facts:
     return Facts(joined, switches, manager, gpu_count.uptime(host), answers.trouble)
 
 
-def complaints(one: Joined) -> tuple[list[str], list[str]]:
+def complaints(joined: Joined) -> tuple[list[str], list[str]]:
     """What the driver says is sick, and what is only degraded."""
 
     def yes(fields: dict[str, int]) -> list[str]:
-        return [name for name, bit in fields.items() if one.mask >> bit & 3 == 1]
+        return [name for name, bit in fields.items() if joined.mask >> bit & 3 == 1]
 
     sick, degraded = yes(SICK_FIELDS), yes(DEGRADED_FIELDS)
-    if (number := one.mask >> CONFIGURATION & 15) > 1:
+    if (number := joined.mask >> CONFIGURATION & 15) > 1:
         sick.append(f"incorrect configuration ({number})")
-    if one.summary == UNHEALTHY and not sick:
+    if joined.summary == UNHEALTHY and not sick:
         sick.append("unhealthy")
-    if one.summary == LIMITED and not degraded:
+    if joined.summary == LIMITED and not degraded:
         degraded.append("limited")
     return sick, degraded
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
-    away = [one for one in facts.joined if one.state != COMPLETED]
+    away = [joined for joined in facts.joined if joined.state != COMPLETED]
     if away:
-        coming = facts.uptime < policy.gpu_boot_grace and all(one.state == IN_PROGRESS for one in away)
-        told = [f"state {STATES.get(one.state, one.state)}" for one in away]
+        coming = facts.uptime < policy.gpu_boot_grace and all(joined.state == IN_PROGRESS for joined in away)
+        told = [f"state {STATES.get(joined.state, joined.state)}" for joined in away]
         yield _found(COMING if coming else NOT_READY, away, told)
-    done = [one for one in facts.joined if one.state == COMPLETED]
-    if failed := [one for one in done if one.status]:
-        yield _found(NOT_READY, failed, [f"joining failed with code {one.status}" for one in failed])
-    good = [one for one in done if not one.status]
-    if sick := [one for one in good if complaints(one)[0]]:
-        yield _found(SICK, sick, [", ".join(complaints(one)[0]) for one in sick])
-    if weak := [one for one in good if complaints(one)[1] and not complaints(one)[0]]:
-        yield _found(DEGRADED, weak, [", ".join(complaints(one)[1]) for one in weak])
+    done = [joined for joined in facts.joined if joined.state == COMPLETED]
+    if failed := [joined for joined in done if joined.status]:
+        yield _found(NOT_READY, failed, [f"joining failed with code {joined.status}" for joined in failed])
+    good = [joined for joined in done if not joined.status]
+    if sick := [joined for joined in good if complaints(joined)[0]]:
+        yield _found(SICK, sick, [", ".join(complaints(joined)[0]) for joined in sick])
+    if weak := [joined for joined in good if complaints(joined)[1] and not complaints(joined)[0]]:
+        yield _found(DEGRADED, weak, [", ".join(complaints(joined)[1]) for joined in weak])
     if facts.switches and facts.manager is False:
         yield NO_MANAGER.found(
             f"{MANAGER} is not running on a host with {facts.switches} NVSwitches",
@@ -127,10 +127,10 @@ _START = Suggestion(CONFIGURE, "start it, now and at boot", f"clush -w {{nodes}}
 
 def _found(rule: Rule, found: list[Joined], told: list[str]) -> Finding:
     return rule.found(
-        f"{gpus.names(one.gpu for one in found)}: {told[0]}" + ("" if len(set(told)) == 1 else ", ..."),
+        f"{gpus.names(joined.gpu for joined in found)}: {told[0]}" + ("" if len(set(told)) == 1 else ", ..."),
         evidence=[
-            Evidence(one.gpu, f"fabric {words}; mask {one.mask:#x}, summary {one.summary}")
-            for one, words in zip(found, told, strict=True)
+            Evidence(joined.gpu, f"fabric {words}; mask {joined.mask:#x}, summary {joined.summary}")
+            for joined, words in zip(found, told, strict=True)
         ],
         suggest=[
             gpus.see("nvidia-smi -q", "see the fabric section of each GPU"),

@@ -53,7 +53,7 @@ class Chain:
 def _tool(host: Host) -> str:
     legacy = [name for name in (host.word(LEGACY) or "").split("\n") if name]
     if strange := [name for name in legacy if name not in TABLES]:
-        raise Unknown(f"{LEGACY} names {clean(strange[0], 40)!r}, which is no table")
+        raise Unknown(f"{LEGACY} names {clean(strange[0], 40)!r}, which is not a table")
     if "filter" in legacy:
         return "iptables_save"
     return "nft" if host.exists(NFT) else ""
@@ -162,7 +162,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     if facts.closed:
         yield CLOSED.found(
             f"{', '.join(facts.closed)} drops what its {facts.accepts} accepting rules do not name; "
-            "all TCP between the nodes of the cluster wanted",
+            "expected all TCP between the nodes of the cluster",
             evidence=[Evidence(facts.read, f"{name}: drop") for name in facts.closed],
             suggest=[
                 see,

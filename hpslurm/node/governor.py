@@ -36,7 +36,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     others = {name: count for name, count in facts.governors.items() if name != "performance"}
     if others:
         yield SLOW.found(
-            f"{', '.join(f'{count} CPU groups on {name}' for name, count in others.items())}, performance wanted",
+            f"{', '.join(f'{count} CPU groups on {name}' for name, count in others.items())}, expected performance",
             evidence=[Evidence(FILES, f"{name}: {count}") for name, count in facts.governors.items()],
             suggest=[
                 Suggestion(LOOK, "see the governors", f"srun -w {{nodes}} sh -c 'cat {FILES} | sort | uniq -c'"),

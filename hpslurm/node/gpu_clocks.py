@@ -64,14 +64,16 @@ def words(mask: int) -> str:
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
-    slowed = [one for one in facts.clocks if one.reasons and one.reasons & BAD]
-    load = [one for one in slowed if one.busy and (one.reasons or 0) & (HARDWARE_THERMAL | POWER_BRAKE)]
-    for rule, found in ((UNDER_LOAD, load), (SLOWED, [one for one in slowed if one not in load])):
+    slowed = [clock for clock in facts.clocks if clock.reasons and clock.reasons & BAD]
+    load = [clock for clock in slowed if clock.busy and (clock.reasons or 0) & (HARDWARE_THERMAL | POWER_BRAKE)]
+    for rule, found in ((UNDER_LOAD, load), (SLOWED, [clock for clock in slowed if clock not in load])):
         if found:
-            yield _found(rule, found, [words(one.reasons or 0) for one in found])
-    if hot := [one for one in facts.clocks if (one.temperature or 0) >= policy.gpu_hot]:
-        yield _found(HOT, hot, [f"{one.temperature} C, below {policy.gpu_hot} C wanted" for one in hot])
-    capped = [one for one in facts.clocks if (one.reasons or 0) & POWER_CAP and not one.busy and one not in slowed]
+            yield _found(rule, found, [words(clock.reasons or 0) for clock in found])
+    if hot := [clock for clock in facts.clocks if (clock.temperature or 0) >= policy.gpu_hot]:
+        yield _found(HOT, hot, [f"{clock.temperature} C, expected below {policy.gpu_hot} C" for clock in hot])
+    capped = [
+        clock for clock in facts.clocks if (clock.reasons or 0) & POWER_CAP and not clock.busy and clock not in slowed
+    ]
     if capped:
         yield _found(CAPPED, capped, ["power cap without a process"] * len(capped))
     if facts.trouble:
@@ -85,10 +87,10 @@ def _found(rule: Rule, found: list[Clock], told: list[str]) -> Finding:
         steps.append(suggest.reboot("it clears a slowdown that is stuck"))
         steps.append(suggest.replace("if the same GPU slows down again: cooling and power are not ours to repair"))
     return rule.found(
-        f"{gpus.names(one.gpu for one in found)}: {told[0]}" + ("" if len(set(told)) == 1 else ", ..."),
+        f"{gpus.names(clock.gpu for clock in found)}: {told[0]}" + ("" if len(set(told)) == 1 else ", ..."),
         evidence=[
-            Evidence(one.gpu, f"{what}; reasons {one.reasons or 0:#x}, {one.temperature} C")
-            for one, what in zip(found, told, strict=True)
+            Evidence(clock.gpu, f"{what}; reasons {clock.reasons or 0:#x}, {clock.temperature} C")
+            for clock, what in zip(found, told, strict=True)
         ],
         suggest=steps,
     )

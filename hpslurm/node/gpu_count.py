@@ -101,10 +101,10 @@ def collect(host: Host) -> Facts:
         name,
         uptime(host),
         trouble,
-        tuple(str(one) for one in here),
-        tuple(sorted({one.name for one in here if one.name})),
-        tuple(sorted({one.vbios for one in here if one.vbios})),
-        tuple(one.serial for one in here),
+        tuple(str(gpu) for gpu in here),
+        tuple(sorted({gpu.name for gpu in here if gpu.name})),
+        tuple(sorted({gpu.vbios for gpu in here if gpu.vbios})),
+        tuple(gpu.serial for gpu in here),
     )
 
 

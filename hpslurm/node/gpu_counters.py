@@ -126,7 +126,7 @@ def _slowed(rows: Mapping[str, Mapping[str, int]], seconds: float) -> Finding:
 
     worst = max(rows.values(), key=lambda counts: max(counts.values()))
     return SLOWED.found(
-        f"{gpus.names(rows)}: slowed down {words(worst)} of {seconds:.0f} s, at most {SLOW_SHARE:.0%} wanted",
+        f"{gpus.names(rows)}: slowed down {words(worst)} of {seconds:.0f} s, expected at most {SLOW_SHARE:.0%}",
         evidence=[Evidence(one, f"of {seconds:.0f} s: {words(counts)}") for one, counts in sorted(rows.items())],
         suggest=[
             gpus.see("nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,POWER", "see clocks, their limits and the heat"),

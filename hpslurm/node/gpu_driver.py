@@ -34,7 +34,7 @@ RESET = Rule("gpu-reset-required", P0, "GPU waits for a reset", SECTION, gateabl
 SILENT = Rule("gpu-silent", P1, "One GPU does not answer, others do", SECTION, gateable=True)
 INFOROM = Rule("gpu-inforom", P1, "GPU's own flash memory damaged", SECTION, gateable=True)
 ERROR = Rule("gpu-error", P1, "GPU answers with an error", SECTION, gateable=True)
-ERRORS = Rule("gpu-errors", P0, "GPU answers with errors again and again", SECTION, gateable=True)
+ERRORS = Rule("gpu-errors", P0, "GPU returns errors repeatedly", SECTION, gateable=True)
 
 STUCK_FOR = 60.0  # seconds in state D after which it is not a slow start any more
 _ODD = (gpu.TIMEOUT, gpu.NOT_READY, gpu.UNKNOWN_ERROR)

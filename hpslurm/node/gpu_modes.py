@@ -45,7 +45,7 @@ def collect(host: Host) -> Facts:
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     if off := [name for name, on in facts.persistence.items() if not on]:
         yield PERSISTENCE.found(
-            f"{gpus.names(off)}: off, on wanted",
+            f"{gpus.names(off)}: off, expected on",
             evidence=[Evidence(name, "persistence mode off") for name in off],
             suggest=[
                 Suggestion(
@@ -57,7 +57,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
         )
     if cut := [name for name, on in facts.mig.items() if on]:
         yield MIG.found(
-            f"{gpus.names(cut)}: MIG on, whole GPUs wanted; row remap and ECC cannot be read fully then",
+            f"{gpus.names(cut)}: MIG on, expected whole GPUs; row remap and ECC cannot be read fully then",
             evidence=[Evidence(name, "MIG mode on") for name in cut],
             suggest=[
                 gpus.see("nvidia-smi mig -lgi", "see the instances, and who needs them"),

@@ -101,8 +101,8 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
 
 
 def _found(left: list[Process]) -> Finding:
-    pids = sorted({one.pid for one in left})
-    stuck = sorted({one.pid for one in left if one.state == STUCK})
+    pids = sorted({process.pid for process in left})
+    stuck = sorted({process.pid for process in left if process.state == STUCK})
     steps = [
         gpus.see("nvidia-smi --query-compute-apps=gpu_uuid,pid,name,used_memory --format=csv", "see who holds what"),
         suggest.drain(LEFT.id),
@@ -115,15 +115,15 @@ def _found(left: list[Process]) -> Finding:
     if stuck:
         steps.append(suggest.reboot(f"process {stuck[0]} is stuck in the kernel (state {STUCK}) and cannot be killed"))
     return LEFT.found(
-        f"{len(pids)} processes on {gpus.names(sorted({one.gpu for one in left}))} belong to no running job: "
-        + ", ".join(f"{one.pid} {one.name}" for one in left[:4]),
+        f"{len(pids)} processes on {gpus.names(sorted({process.gpu for process in left}))} belong to no running job: "
+        + ", ".join(f"{process.pid} {process.name}" for process in left[:4]),
         evidence=[
             Evidence(
-                one.gpu,
-                f"pid {one.pid} {one.name}, state {one.state}, {one.seconds:.0f} s old, "
-                + (f"of job {one.job}, which has ended" if one.job else "of no job"),
+                process.gpu,
+                f"pid {process.pid} {process.name}, state {process.state}, {process.seconds:.0f} s old, "
+                + (f"of job {process.job}, which has ended" if process.job else "of no job"),
             )
-            for one in left
+            for process in left
         ],
         suggest=steps,
     )

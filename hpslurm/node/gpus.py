@@ -62,8 +62,11 @@ def troubles(gpus: Iterable[Gpu], steps: Iterable[str]) -> str:
 
 
 def names(labels: Iterable[str]) -> str:
-    """``GPU 1, 3`` out of labels such as ``GPU 1 (uuid, address)``, for a line that a person reads."""
-    return "GPU " + ", ".join(label.split()[1] for label in labels)
+    """``GPU 1, 3`` out of labels such as ``GPU 1 (uuid, address)``, for a line that a person reads.
+
+    One that was lost on the way has two labels, with and without its UUID.
+    """
+    return "GPU " + ", ".join(dict.fromkeys(label.split()[1] for label in labels))
 
 
 def see(query: str, why: str) -> Suggestion:
@@ -75,7 +78,9 @@ def steps(rule_id: str, advice: str) -> list[Suggestion]:
     """What a person could do, for one of the words that tables use."""
     around = see("sh -c 'dmesg -T | grep -i -e nvrm -e nvswitch -e pcie | tail -60'", "see the lines around it")
     if advice == FIX_APP:
-        return [Suggestion(LOOK, "look at the program first: the GPU did what it was told; no reason to drain a node")]
+        return [
+            Suggestion(LOOK, "look at the program first: the GPU did what it was asked to; no reason to drain a node")
+        ]
     if advice == RERUN:
         again = "run it again; if the same GPU shows it for another program, suspect the GPU"
         return [Suggestion(LOOK, again), around]

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from hpslurm.core.finding import CONFIGURE, LOOK, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Skip, Unknown
+from hpslurm.core.text import size
 from hpslurm.core.values import dataclass
 from hpslurm.node import efa
 from hpslurm.sources.host import Host
@@ -66,7 +67,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
         )
     elif not facts.free:
         yield USED.found(
-            f"all {facts.total} huge pages of {facts.size} bytes are in use",
+            f"all {facts.total} huge pages of {size(facts.size)} are in use",
             evidence=said,
             suggest=[
                 see,

@@ -59,7 +59,7 @@ def _from_resource_config(host: Host, product: str | None) -> str:
     except PermissionError:
         raise Unknown(f"instance type not known: {tried}, and only root may read {path}") from None
     except ValueError as error:
-        raise Unknown(f"instance type not known: {tried}, {path} is no JSON: {error}") from None
+        raise Unknown(f"instance type not known: {tried}, {path} is not valid JSON: {error}") from None
     mine = instance_id(host)
     groups = config.get("InstanceGroups") if isinstance(config, dict) else None
     for group in groups if isinstance(groups, list) else ():

@@ -44,7 +44,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     translated = {address: kind for address, kind in facts.groups.items() if kind != "identity"}
     if translated:
         yield TRANSLATES.found(
-            f"{len(translated)} of {len(facts.groups)} devices are translated, identity wanted",
+            f"{len(translated)} of {len(facts.groups)} devices are translated, expected identity",
             evidence=[Evidence(f"{GROUPS}, device {address}", kind) for address, kind in list(translated.items())[:20]],
             suggest=[
                 Suggestion(LOOK, "see how the kernel was started", "srun -w {nodes} cat /proc/cmdline"),

@@ -86,7 +86,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
         return
     rule = SET if facts.where else DEFAULT
     yield rule.found(
-        f"RemoveIPC=yes {'in ' + facts.where if facts.where else 'is the built-in default'}, RemoveIPC=no wanted",
+        f"RemoveIPC=yes {'in ' + facts.where if facts.where else 'is the built-in default'}, expected RemoveIPC=no",
         evidence=[Evidence(facts.where or "logind.conf and its drop-ins", "RemoveIPC=yes")],
         suggest=[
             Suggestion(LOOK, "see what logind uses", "srun -w {nodes} systemd-analyze cat-config systemd/logind.conf"),

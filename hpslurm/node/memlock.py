@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from hpslurm.core.finding import CONFIGURE, LOOK, P0, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Unknown
-from hpslurm.core.text import whole
+from hpslurm.core.text import size, whole
 from hpslurm.core.values import dataclass
 from hpslurm.node.limits import soft_limit
 from hpslurm.sources.host import Host
@@ -56,7 +56,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
         return
     rule = TINY if facts.soft <= KERNEL_DEFAULT else LOW
     yield rule.found(
-        f"{facts.whose} may lock {facts.soft:.0f} bytes, {policy.memlock_min} wanted",
+        f"{facts.whose} may lock {size(facts.soft)}, expected {size(policy.memlock_min)}",
         evidence=[Evidence(f"limits of {facts.whose}", f"Max locked memory {facts.soft:.0f} bytes")],
         suggest=[
             Suggestion(LOOK, "see the limit a job step gets", "srun -w {nodes} bash -c 'ulimit -l'"),

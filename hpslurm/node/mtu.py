@@ -43,7 +43,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     if small:
         name = min(small, key=lambda one: small[one])
         yield SMALL.found(
-            f"{name} carries {small[name]} bytes, {policy.mtu_min} wanted",
+            f"{name} carries {small[name]} bytes, expected {policy.mtu_min}",
             evidence=[Evidence(f"{NET}/{one}/mtu", str(mtu)) for one, mtu in sorted(small.items())],
             suggest=[
                 Suggestion(LOOK, "see all interfaces", "srun -w {nodes} ip -br link"),

@@ -35,7 +35,7 @@ def collect(host: Host) -> Facts:
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     if not facts.listens:
         yield DOWN.found(
-            f"nothing listens at /run/munge/{SOCKET}, munged wanted",
+            f"nothing listens at /run/munge/{SOCKET}, expected munged",
             evidence=[Evidence("/proc/net/unix", f"no {SOCKET}")],
             suggest=[
                 Suggestion(

@@ -50,7 +50,7 @@ def first_node(nodelist: str) -> str:
 def _names(host: Host) -> tuple[str, str]:
     own = (host.word("/proc/sys/kernel/hostname") or "").strip()
     if not _NAME.fullmatch(own):
-        raise Unknown(f"this node's name is {clean(own, 60)!r}, which is no host name")
+        raise Unknown(f"this node's name is {clean(own, 60)!r}, which is not a host name")
     first = first_node(host.env.get("SLURM_JOB_NODELIST", ""))
     return own, "" if first == own or not _NAME.fullmatch(first) else first
 
@@ -94,11 +94,11 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     said = [Evidence(f"getent ahosts {facts.own}", " ".join(facts.own_addresses) or "no address")]
     if not facts.own_addresses:
         yield OWN.found(
-            f"{facts.own} has no address, the one of the first interface wanted", evidence=said, suggest=[_SEE]
+            f"{facts.own} has no address, expected the one of the first interface", evidence=said, suggest=[_SEE]
         )
     elif all(address.startswith("127.") or address == "::1" for address in facts.own_addresses):
         yield LOOPBACK.found(
-            f"{facts.own} means {' '.join(facts.own_addresses)} here, the address of the first interface wanted",
+            f"{facts.own} means {' '.join(facts.own_addresses)} here, expected the address of the first interface",
             evidence=said,
             suggest=[
                 _SEE,

@@ -60,11 +60,11 @@ def collect(host: Host) -> Facts:
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     see = gpus.see("nvidia-smi nvlink --status", "see each link")
-    down = [one for one in facts.links if one.down]
+    down = [link for link in facts.links if link.down]
     if down:
         yield DOWN.found(
-            "; ".join(f"{gpus.names([one.gpu])}: {one.up} of {one.up + len(one.down)} links up" for one in down),
-            evidence=[Evidence(one.gpu, f"down: link {', '.join(map(str, one.down))}") for one in down],
+            "; ".join(f"{gpus.names([link.gpu])}: {link.up} of {link.up + len(link.down)} links up" for link in down),
+            evidence=[Evidence(link.gpu, f"down: link {', '.join(map(str, link.down))}") for link in down],
             suggest=[
                 see,
                 suggest.save_evidence(),
@@ -73,13 +73,13 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
                 suggest.replace("if one is down after the reboot; a cloud user cannot reseat a cable"),
             ],
         )
-    speeds = [one.speed for one in facts.links if one.speed]
-    slow = [one for one in facts.links if one.speed and one.speed < max(speeds)]
+    speeds = [link.speed for link in facts.links if link.speed]
+    slow = [link for link in facts.links if link.speed and link.speed < max(speeds)]
     if slow:
         yield SLOW.found(
-            "; ".join(f"{gpus.names([one.gpu])}: {one.speed} MB/s a link" for one in slow)
-            + f", {max(speeds)} MB/s wanted as on the others",
-            evidence=[Evidence(one.gpu, f"common link speed {one.speed} MB/s") for one in slow],
+            "; ".join(f"{gpus.names([link.gpu])}: {link.speed} MB/s a link" for link in slow)
+            + f", expected {max(speeds)} MB/s as on the others",
+            evidence=[Evidence(link.gpu, f"common link speed {link.speed} MB/s") for link in slow],
             suggest=[see, suggest.save_evidence(), suggest.reboot("links are trained again at boot")],
         )
     if facts.trouble:

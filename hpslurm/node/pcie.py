@@ -60,24 +60,28 @@ def collect(host: Host) -> Facts:
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
-    narrow = [one for one in facts.links if one.width and one.most_width and one.width < one.most_width]
-    pairs = {(one.width, one.most_width) for one in facts.links}
+    narrow = [link for link in facts.links if link.width and link.most_width and link.width < link.most_width]
+    pairs = {(link.width, link.most_width) for link in facts.links}
     if narrow and len(facts.links) > 1 and len(pairs) == 1:
         yield _width(ALIKE, narrow)
     else:
-        half = [one for one in narrow if 2 * (one.width or 0) < (one.most_width or 0)]
-        for rule, found in ((FAR_TOO_NARROW, half), (NARROW, [one for one in narrow if one not in half])):
+        half = [link for link in narrow if 2 * (link.width or 0) < (link.most_width or 0)]
+        for rule, found in ((FAR_TOO_NARROW, half), (NARROW, [link for link in narrow if link not in half])):
             if found:
                 yield _width(rule, found)
     slow = [
-        one
-        for one in facts.links
-        if not one.idle and one.generation and one.most_generation and one.generation < one.most_generation
+        link
+        for link in facts.links
+        if not link.idle and link.generation and link.most_generation and link.generation < link.most_generation
     ]
     if slow:
         yield SLOW.found(
-            "; ".join(f"{gpus.names([one.gpu])}: generation {one.generation} of {one.most_generation}" for one in slow),
-            evidence=[Evidence(one.gpu, f"PCIe generation {one.generation} of {one.most_generation}") for one in slow],
+            "; ".join(
+                f"{gpus.names([link.gpu])}: generation {link.generation} of {link.most_generation}" for link in slow
+            ),
+            evidence=[
+                Evidence(link.gpu, f"PCIe generation {link.generation} of {link.most_generation}") for link in slow
+            ],
             suggest=[_SEE],
         )
     if facts.trouble:
@@ -97,7 +101,7 @@ def _width(rule: Rule, found: list[Link]) -> Finding:
             suggest.replace("if it is narrow again after the reboot"),
         ]
     return rule.found(
-        f"{gpus.names(one.gpu for one in found)}: x{found[0].width}, x{found[0].most_width} wanted",
-        evidence=[Evidence(one.gpu, f"PCIe width x{one.width} of x{one.most_width}") for one in found],
+        f"{gpus.names(link.gpu for link in found)}: x{found[0].width}, expected x{found[0].most_width}",
+        evidence=[Evidence(link.gpu, f"PCIe width x{link.width} of x{link.most_width}") for link in found],
         suggest=steps,
     )

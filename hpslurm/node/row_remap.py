@@ -21,7 +21,7 @@ from hpslurm.sources.host import Host
 
 SECTION = "debugging-guide.md § 21"
 PENDING = Rule("row-remap-pending", P1, "GPU memory waits for a repair", SECTION, cause="gpu_ecc", gateable=True)
-FAILED = Rule("row-remap-failed", P0, "GPU memory past repair", SECTION, cause="gpu_ecc", gateable=True)
+FAILED = Rule("row-remap-failed", P0, "GPU memory beyond repair", SECTION, cause="gpu_ecc", gateable=True)
 EXHAUSTED = Rule("row-remap-exhausted", P1, "Spare rows of GPU memory used up", SECTION, cause="gpu_ecc", gateable=True)
 PAGES = Rule("gpu-pages-retired", P1, "Pages of GPU memory retired", SECTION, cause="gpu_ecc", gateable=True)
 
@@ -79,10 +79,14 @@ def collect(host: Host) -> Facts:
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
-    failed = [one for one in facts.memory if one.failed]
-    pending = [one for one in facts.memory if one.pending and not one.failed]
-    exhausted = [one for one in facts.memory if one.exhausted and not one.failed]
-    pages = [one for one in facts.memory if one.single > policy.pages_retired_max or one.double or one.pages_pending]
+    failed = [memory for memory in facts.memory if memory.failed]
+    pending = [memory for memory in facts.memory if memory.pending and not memory.failed]
+    exhausted = [memory for memory in facts.memory if memory.exhausted and not memory.failed]
+    pages = [
+        memory
+        for memory in facts.memory
+        if memory.single > policy.pages_retired_max or memory.double or memory.pages_pending
+    ]
     see = gpus.see(
         "nvidia-smi --query-remapped-rows=gpu_uuid,remapped_rows.pending,remapped_rows.failure --format=csv",
         "see the rows of each GPU",
@@ -110,7 +114,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
 
 def _found(rule: Rule, found: list[Memory], steps: list[Suggestion]) -> Finding:
     return rule.found(
-        f"{gpus.names(one.gpu for one in found)}: {found[0].in_words()}" + ("" if len(found) == 1 else ", ..."),
-        evidence=[Evidence(one.gpu, one.in_words()) for one in found],
+        f"{gpus.names(memory.gpu for memory in found)}: {found[0].in_words()}" + ("" if len(found) == 1 else ", ..."),
+        evidence=[Evidence(memory.gpu, memory.in_words()) for memory in found],
         suggest=steps,
     )

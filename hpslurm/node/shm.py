@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from hpslurm.core.finding import CONFIGURE, LOOK, P0, P1, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Unknown
+from hpslurm.core.text import size
 from hpslurm.core.values import dataclass
 from hpslurm.node import mounts
 from hpslurm.sources.host import Host
@@ -21,7 +22,7 @@ SECTION = "debugging-guide.md § 17"
 TINY = Rule("shm-tiny", P0, "/dev/shm far too small", SECTION)
 SMALL = Rule("shm-small", P1, "/dev/shm small", SECTION)
 FULL = Rule("shm-full", P1, "/dev/shm nearly full", SECTION)
-NOT_TMPFS = Rule("shm-not-tmpfs", P1, "/dev/shm is no tmpfs", SECTION)
+NOT_TMPFS = Rule("shm-not-tmpfs", P1, "/dev/shm is not a tmpfs", SECTION)
 _SEE = Suggestion(
     LOOK, "see its size, and what fills it", "srun -w {nodes} sh -c 'df -h /dev/shm; ls -lhS /dev/shm | head'"
 )
@@ -51,13 +52,15 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     seen = [Evidence(f"file system of {SHM}", f"{facts.kind or 'no mount'} {facts.size} bytes, {facts.free} free")]
     if facts.kind != "tmpfs":
         yield NOT_TMPFS.found(
-            f"{SHM} is {facts.kind or 'an ordinary folder'}, tmpfs wanted", evidence=seen, suggest=[_SEE, _GROW]
+            f"{SHM} is {facts.kind or 'an ordinary folder'}, expected tmpfs", evidence=seen, suggest=[_SEE, _GROW]
         )
     if facts.size < policy.shm_min:
         rule, wanted = (TINY, policy.shm_tiny) if facts.size < policy.shm_tiny else (SMALL, policy.shm_min)
-        yield rule.found(f"{SHM} holds {facts.size} bytes, {wanted} wanted", evidence=seen, suggest=[_SEE, _GROW])
+        yield rule.found(
+            f"{SHM} holds {size(facts.size)}, expected {size(wanted)}", evidence=seen, suggest=[_SEE, _GROW]
+        )
     used = 1 - facts.free / facts.size if facts.size else 1.0
     if used > policy.shm_used_max:
         yield FULL.found(
-            f"{SHM} is {used:.0%} used, at most {policy.shm_used_max:.0%} wanted", evidence=seen, suggest=[_SEE]
+            f"{SHM} is {used:.0%} used, expected at most {policy.shm_used_max:.0%}", evidence=seen, suggest=[_SEE]
         )

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from hpslurm.core.finding import CONFIGURE, LOOK, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Skip, Unknown
+from hpslurm.core.text import size
 from hpslurm.core.values import dataclass
 from hpslurm.sources.host import Host
 
@@ -97,8 +98,8 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     if facts.stale:
         names = " ".join(facts.stale[:5]) + (" ..." if len(facts.stale) > 5 else "")
         yield STALE.found(
-            f"{len(facts.stale)} segments of {facts.size} bytes that no process holds ({facts.held} are in use)",
-            evidence=[Evidence("/dev/shm", names)],
+            f"{len(facts.stale)} segments of {size(facts.size)} that no process holds ({facts.held} are in use)",
+            evidence=[Evidence("/dev/shm", names), Evidence("their size", f"{facts.size} bytes")],
             suggest=[
                 Suggestion(LOOK, "see which are open", "srun -w {nodes} sh -c 'ls -l /dev/shm; sudo lsof +D /dev/shm'"),
                 Suggestion(

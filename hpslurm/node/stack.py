@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from hpslurm.core.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Unknown
+from hpslurm.core.text import size
 from hpslurm.core.values import dataclass
 from hpslurm.node.limits import soft_limit
 from hpslurm.sources.host import Host
@@ -46,13 +47,13 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     seen = [Evidence(f"limits of {facts.whose}", f"Max stack size {facts.soft:.0f} bytes")]
     if facts.soft < policy.stack_min:
         yield SMALL.found(
-            f"{facts.whose} has a stack of {facts.soft:.0f} bytes, {policy.stack_min} wanted",
+            f"{facts.whose} has a stack of {size(facts.soft)}, expected {size(policy.stack_min)}",
             evidence=seen,
             suggest=[_SEE, _SET],
         )
     if facts.soft == float("inf"):
         yield UNLIMITED.found(
-            f"{facts.whose} has an unlimited stack, so threads get 2 MiB; 8388608 bytes wanted, or NCCL 2.30 and later",
+            f"{facts.whose} has an unlimited stack, so threads get 2 MiB; expected 8 MiB, or NCCL 2.30 and later",
             evidence=seen,
             suggest=[_SEE, _SET],
         )

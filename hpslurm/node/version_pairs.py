@@ -45,7 +45,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
             seen = {name: getattr(facts, name) for name in row["when"]}
             yield _rule(row).found(
                 f"{', '.join(f'{name} {version}' for name, version in seen.items())}"
-                f"{f' on {facts.type}' if row.get('types') else ''}: {row['why']}; {row['wanted']} wanted",
+                f"{f' on {facts.type}' if row.get('types') else ''}: {row['why']}; expected {row['wanted']}",
                 evidence=[Evidence("versions", f"{name} {version}") for name, version in seen.items()],
                 suggest=[
                     Suggestion(LOOK, "compare with the other nodes", "srun -w {nodes} hpslurm-check --json"),

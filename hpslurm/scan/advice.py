@@ -30,7 +30,7 @@ def why(chosen: Event, pattern: Pattern | None, victims: tuple[Event, ...]) -> s
     causes = sorted({event.cause for event in louder if event.cause and event.cause != chosen.cause})
     lines = sum(event.count for event in louder)
     if chosen.role == "root":
-        return f"{said}. The {lines} other lines ({', '.join(causes[:4]) or 'same cause'}) are what its victims and clean-up print"  # noqa: E501
+        return f"{said}. The {lines} other lines ({', '.join(causes[:4]) or 'same cause'}) are consequences: the other ranks and the clean-up print them"  # noqa: E501
     return said
 
 

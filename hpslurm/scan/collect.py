@@ -13,7 +13,7 @@ from typing import IO
 
 from hpslurm.core.finding import NOISE, ROOT, SYMPTOM, Event
 from hpslurm.core.text import clean, whole
-from hpslurm.core.values import replace
+from hpslurm.core.values import dataclass, replace
 from hpslurm.scan import kinds, prefix, read, trouble
 from hpslurm.scan.checks import CHECKS
 from hpslurm.scan.culprit import OF_PROCESS
@@ -29,6 +29,17 @@ SPEAKERS = 64  # different speakers kept per pattern and file; further ones are 
 MOST = 60_000  # events kept in all
 MOST_UNKNOWN = 500  # lines of trouble of one file that no row knows
 TRIED = 6_000  # lines per pattern and file on which the expression is tried; beyond, they are only counted
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What came of some files, to be put together with that of others."""
+
+    events: dict[tuple[object, ...], Event]
+    unread: list[str]
+    numbered: dict[str, int]
+    files: int
+    bytes: int
 
 
 class Collector:
@@ -112,6 +123,22 @@ class Collector:
                 progress(part.end - part.start)
         one.close()
 
+    # ------------------------------------------------------------------ put together
+
+    def take(self) -> Taken:
+        """All that was gathered; afterwards there is nothing here."""
+        taken = Taken(self.events, self.unread, self.numbered, self.files, self.bytes)
+        self.events, self.unread, self.numbered, self.files, self.bytes = {}, [], {}, 0, 0
+        return taken
+
+    def merge(self, taken: Taken) -> None:
+        for key, event in taken.events.items():
+            self.keep(key, event)
+        self.unread += taken.unread
+        self.numbered |= taken.numbered
+        self.files += taken.files
+        self.bytes += taken.bytes
+
     # ------------------------------------------------------------------ output
 
     def result(self) -> list[Event]:
@@ -138,7 +165,7 @@ class Collector:
         if old is not None and event.pattern == "busy":  # the latest began last
             self.events[key] = event
         elif old is not None:
-            self.events[key] = replace(old, count=old.count + 1, last_line=event.line)
+            self.events[key] = replace(old, count=old.count + event.count, last_line=event.last_line or event.line)
         elif len(self.events) < MOST or event.role == ROOT:
             self.events[key] = event
 

@@ -253,7 +253,7 @@ def _nothing(case: Case, unknown: list[Event], missing: list[str]) -> Diagnosis:
     kinds = case.kinds - set(WORDS)
     benign = case.of("benign")
     for ended in case.of("ended-well"):
-        why = f"the program says that it came to its end at {ended.file}:{ended.line}"
+        why = f"the program says that it completed at {ended.file}:{ended.line}"
         return Diagnosis(HEALTHY, "medium", why, None, None, tuple(missing))
     if case.life:
         where = f"work went on at {case.life[-1].file}:{case.life[-1].line}"

@@ -9,7 +9,7 @@ from hpslurm.core import probe, records
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import PASS, SKIP, Result
 from hpslurm.setup import doctor_scripts, doctor_site, doctor_software, hook_lines
-from hpslurm.show import render
+from hpslurm.show import plan, render, screen
 from hpslurm.sources.host import Host
 
 
@@ -33,6 +33,37 @@ SAYS = {
     "site": "policy, records and versions",
     "software": "Python, packages and programs",
 }
+
+
+def first_screen(results: list[Result], node: str) -> list[str]:
+    """Is it installed right here, what is wrong, and what to type first."""
+    made = plan.plans(finding for result in results for finding in result.findings)
+    folded = render.fold(finding for result in results for finding in result.findings)
+    missing = render.not_checked(results)
+    grave = screen.grave(made)
+    passed = [SAYS[result.probe] for result in results if result.outcome == PASS]
+    said = f"hpslurm on {node}: " + (
+        f"{len(grave)} thing{'s' if len(grave) > 1 else ''} to put right"
+        if grave
+        else f"installed right{', as far as could be checked' if missing else ''}"
+    )
+    return screen.lines(
+        screen.Screen(
+            "FAIL" if grave else "WARN" if missing else "PASS",
+            said,
+            (
+                ("Worst", screen.said(grave[0].troubles[0]) if grave else ""),
+                ("Next", screen.next_command(grave)),
+                ("Fine", "; ".join(passed)),
+            ),
+            tuple(made),
+            notes=tuple(missing),
+            last=render.summary(folded, len(missing), len(passed)),
+            more=("hpslurm doctor -v", *(f"hpslurm explain {one.rules[0]}" for one in made[:1])),
+            between=tuple(f"Skipped   {SAYS[one.probe]}: {one.note}" for one in results if one.outcome == SKIP),
+            whole="here",
+        )
+    )
 
 
 def text(results: list[Result]) -> list[str]:

@@ -204,7 +204,7 @@ def _runnable(found: tuple[Hook, ...]) -> Iterator[Finding]:
             suggest=[
                 Suggestion(
                     CONFIGURE,
-                    "make it executable, or move it elsewhere where it is no hook",
+                    "make it executable, or move it elsewhere where it is not run as a hook",
                     f"sudo chmod 755 {' '.join(map(shlex.quote, plain))}",
                 )
             ],
@@ -230,7 +230,7 @@ def _around(facts: Facts) -> Iterator[Finding]:
     loose = sorted({one.loose for hook in facts.hooks for one in hook.entries if one.loose})
     if loose:
         yield OWNER.found(
-            f"{'; '.join(loose)}; root's, and mode 0755 wanted",
+            f"{'; '.join(loose)}; expected root's, mode 0755",
             evidence=[Evidence("owner and mode", one) for one in loose],
             suggest=[Suggestion(CONFIGURE, "chown root:root and chmod go-w what is named")],
         )
@@ -255,8 +255,8 @@ def _times(facts: Facts) -> Iterator[Finding]:
     slurms = facts.hook_timeout
     if slurms is not None and slurms not in NEVER and slurms < longest + SLACK:
         yield KILLED.found(
-            f"PrologEpilogTimeout is {slurms} s, the script's LIMIT {longest:g} s; {longest + SLACK:g} s or "
-            "more wanted, or Slurm kills a slow hook and drains the node",
+            f"PrologEpilogTimeout is {slurms} s, expected {longest + SLACK:g} s or more for the script's LIMIT "
+            f"of {longest:g} s, or Slurm kills a slow hook and drains the node",
             evidence=[Evidence("scontrol show config", f"PrologEpilogTimeout = {slurms} sec")],
             suggest=[Suggestion(CONFIGURE, "PrologEpilogTimeout=60 in slurm.conf, then", "sudo scontrol reconfigure")],
         )
@@ -265,7 +265,7 @@ def _times(facts: Facts) -> Iterator[Finding]:
     if batch and prologs and batch < max(prologs) + SLACK:
         yield LATE.found(
             f"BatchStartTimeout is {batch} s, the script's LIMIT {max(prologs):g} s; "
-            f"{max(prologs) + SLACK:g} s or more wanted",
+            f"{max(prologs) + SLACK:g} s or more is expected",
             evidence=[Evidence("scontrol show config", f"BatchStartTimeout = {batch} sec")],
             suggest=[Suggestion(CONFIGURE, "a shorter LIMIT in prolog.d/hpslurm.sh, or a longer BatchStartTimeout")],
         )

@@ -69,7 +69,7 @@ def trouble(folder: str, *, made: bool) -> str:
     except OSError as error:
         return error.strerror or reason(error)
     if not os.path.isdir(folder):
-        return "is no folder"
+        return "is not a directory"
     # the kernel says so of a read-only file system even to root; another user cannot tell
     return "" if os.access(folder, os.W_OK) or os.geteuid() else "cannot be written"
 

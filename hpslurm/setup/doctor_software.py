@@ -82,7 +82,7 @@ def packages() -> Iterator[str]:
         if not has:
             yield f"{match[1]} is not installed"
         elif match[2] and _numbers(has) < _numbers(match[2]):
-            yield f"{match[1]} is {has}, {match[2]} or later wanted"
+            yield f"{match[1]} is {has}, expected {match[2]} or later"
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -138,7 +138,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
         )
     if facts.pyslurm and facts.slurm and _numbers(facts.pyslurm)[:2] != _numbers(facts.slurm)[:2]:
         yield PYSLURM.found(
-            f"pyslurm is {facts.pyslurm}, Slurm {facts.slurm}: the same major and minor version wanted; "
+            f"pyslurm is {facts.pyslurm}, Slurm {facts.slurm}: the same major and minor version is expected; "
             "scontrol is asked instead",
             suggest=[Suggestion(CONFIGURE, "pin pyslurm to Slurm's version, or remove it")],
         )

@@ -31,7 +31,7 @@ def strange(gate: Iterable[str]) -> Iterator[str]:
         if name in able:
             continue
         if name in known:
-            yield f"gate names {name!r}, which is no hardware of the node itself: it never gates"
+            yield f"gate names {name!r}, which is not about hardware of the node itself: it never gates"
             continue
         close = get_close_matches(name, able, n=3, cutoff=0.6)
         meant = f"did you mean {' or '.join(close)}?" if close else "docs/rules.md marks those that can be named"

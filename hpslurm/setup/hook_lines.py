@@ -82,7 +82,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     flags = {one.casefold() for one in facts.flags.split(",")}
     if "prolog" in facts.ours and not flags & {"alloc", "contain", "runinjob"}:
         yield NO_ALLOC.found(
-            f"PrologFlags is {facts.flags}, Alloc wanted: without it a batch job's prolog runs on its first node only",
+            f"PrologFlags is {facts.flags}, expected Alloc: else a batch job's prolog runs on its first node only",
             evidence=[Evidence("scontrol show config", f"PrologFlags = {facts.flags}")],
             suggest=[
                 STEPS,

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from hpslurm.core.finding import Culprit, Diagnosis, Event
 from hpslurm.core.text import clean
 from hpslurm.scan.reason import HEALTHY, UNDETERMINED
-from hpslurm.show import render
+from hpslurm.show import render, screen
 
 
 def text(diagnosis: Diagnosis, events: Iterable[Event] = ()) -> list[str]:
@@ -22,39 +22,115 @@ def text(diagnosis: Diagnosis, events: Iterable[Event] = ()) -> list[str]:
     out = render.fitted(f"{render.label(tag)} {head}  ({diagnosis.confidence} confidence)")
     decisive = diagnosis.decisive
     if decisive is not None:
-        out += _wrapped("saw: ", clean(decisive.text), width)
+        out += wrapped("saw: ", clean(decisive.text), width)
         times = f", {decisive.count} times up to line {decisive.last_line}" if decisive.count > 1 else ""
-        out += _wrapped("at:  ", f"{clean(decisive.file)}:{place(decisive.line)}{times}", width)
-    out += _wrapped("why: ", clean(diagnosis.why), width)
+        out += wrapped("at:  ", f"{origin(decisive)}{times}", width)
+    out += wrapped("why: ", clean(diagnosis.why), width)
     if diagnosis.cause == UNDETERMINED:
         for event in diagnosis.victims:
-            out += _wrapped("and: ", f"{clean(event.text)}  [{_where(event)}]", width)
+            out += wrapped("and: ", f"{clean(event.text)}  [{_where(event)}]", width)
     if diagnosis.cause == HEALTHY:
         for event in diagnosis.victims:
-            out += _wrapped(
+            out += wrapped(
                 "normal: ", f"{clean(event.text, 160)}  [{_where(event)}]: {clean(event.fact('why'))}", width
             )
     for line in _victims(event for event in diagnosis.victims if event.cause and event.cause != UNDETERMINED):
-        out += _wrapped("also: ", line, width)
+        out += wrapped("also: ", line, width)
     for item in diagnosis.missing[:6]:
-        out += _wrapped("missing: ", clean(item), width)
+        out += wrapped("missing: ", clean(item), width)
     if diagnosis.section:
         out += render.pointer(diagnosis.section, diagnosis.cause, width)
     for suggestion in render.in_order_of_harm(diagnosis.suggestions):
         if suggestion.command:
-            out += _wrapped("", f"Suggested command (run this yourself): {suggestion.why}", width)
+            out += wrapped("", f"Suggested command (run this yourself): {suggestion.why}", width)
             out.append(f"{render.INDENT}  {render.filled(suggestion.command, '')}")
         else:
-            out += _wrapped("", f"Suggestion: {suggestion.why}", width)
+            out += wrapped("", f"Suggestion: {suggestion.why}", width)
     return out
+
+
+def consequences(diagnosis: Diagnosis) -> str:
+    """In one line: how many lines, of which ranks, were printed because of the cause."""
+    events = [event for event in diagnosis.victims if event.cause and event.cause != UNDETERMINED]
+    if diagnosis.cause in (HEALTHY, UNDETERMINED) or not events:
+        return ""
+    count = sum(event.count for event in events)
+    causes = list(dict.fromkeys(event.cause for event in sorted(events, key=lambda one: -one.count)))
+    ranks = sorted({event.rank for event in events if event.rank is not None})
+    of = f" of rank{'' if len(ranks) == 1 else 's'} {fold_numbers(ranks)}" if ranks else ""
+    return f"{count:,} line{'' if count == 1 else 's'}{of} follow from it: {', '.join(causes[:3])}"
+
+
+def fold_numbers(numbers: Iterable[int]) -> str:
+    """``0-2,5``."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    said = [str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts]
+    return ",".join(said[:8]) + (",…" if len(said) > 8 else "")
+
+
+def first_screen(diagnosis: Diagnosis, unread: Iterable[str] = ()) -> list[str]:
+    """The answer: the cause and who started it, the line that shows it, what to type first."""
+    named = diagnosis.cause not in (HEALTHY, UNDETERMINED)
+    culprit = f" {who(diagnosis.culprit)}" if diagnosis.culprit else ""
+    said = {HEALTHY: "nothing is wrong in these logs", UNDETERMINED: "the cause is not clear from these logs"}
+    decisive = diagnosis.decisive
+    saw = f"{clean(decisive.text)}  [{_where(decisive)}]" if decisive else ""
+    weak = diagnosis.confidence != "high" or not named
+    steps = render.in_order_of_harm(diagnosis.suggestions)
+    return screen.lines(
+        screen.Screen(
+            {HEALTHY: "PASS", UNDETERMINED: "WARN"}.get(diagnosis.cause, "FAIL"),
+            f"{said.get(diagnosis.cause, '') or diagnosis.cause + culprit}  ({diagnosis.confidence} confidence)",
+            (
+                ("Saw", saw),
+                ("Why", diagnosis.why if weak or not decisive else ""),
+                ("Victims", consequences(diagnosis)),
+                ("Next", next((render.filled(one.command, "") for one in steps if one.command), "")),
+                ("Missing", "; ".join(diagnosis.missing[:2]) if weak else ""),
+            ),
+            between=tuple(_unexplained(diagnosis)),
+            warnings=tuple(f"not read: {why}" for why in unread),
+            more=(
+                "the same with -v, --events",
+                *([f"hpslurm explain {diagnosis.cause}"] if diagnosis.section and named else []),
+            ),
+        )
+    )
+
+
+def _unexplained(diagnosis: Diagnosis) -> list[str]:
+    """Where no cause is named: lines that nobody can explain, or that look like trouble and are normal."""
+    lead = {UNDETERMINED: "and:", HEALTHY: "normal:"}.get(diagnosis.cause, "")
+    width = min(screen.COLUMNS, render.terminal_width())
+    events = diagnosis.victims[:MOST_UNEXPLAINED] if lead else ()
+    return [screen.cut(f"{lead:{screen.FIELD}}{clean(event.text)}  [{_where(event)}]", width) for event in events]
+
+
+MOST_UNEXPLAINED = 8  # lines
 
 
 def _where(event: Event) -> str:
     """File and line, and who printed it."""
-    said = [f"{clean(event.file)}:{place(event.line)}"]
+    said = [origin(event)]
     said += [f"rank {event.rank}"] if event.rank is not None else []
     said += [clean(event.host, 80)] if event.host else []
     return ", ".join(said)
+
+
+def origin(event: Event) -> str:
+    """Where it stands: a file and line, or in words where it is no line of a file."""
+    if event.pattern.startswith("finding:"):
+        return f"found by hpslurm on {clean(event.host, 80)}" if event.host else "found by hpslurm"
+    if event.pattern == "job-state":
+        return f"Slurm's state of {clean(event.file)}"
+    if not event.line:
+        return clean(event.file)
+    return f"{clean(event.file)}:{place(event.line)}"
 
 
 def place(line: int) -> str:
@@ -93,7 +169,7 @@ def _victims(victims: Iterable[Event]) -> list[str]:
     return out
 
 
-def _wrapped(lead: str, line: str, width: int) -> list[str]:
+def wrapped(lead: str, line: str, width: int) -> list[str]:
     inside = render.INDENT + lead
     return textwrap.wrap(
         line,

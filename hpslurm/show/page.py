@@ -19,7 +19,9 @@ from hpslurm.core.finding import P2, PRIORITIES
 from hpslurm.core.probe import PASS, SKIP, Result
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass
-from hpslurm.show.render import filled, fold, in_order_of_harm, not_checked, summary
+from hpslurm.show.plan import Plan
+from hpslurm.show.render import fold, not_checked, summary
+from hpslurm.show.screen import COMMANDS, Screen, said
 
 MOST_EVIDENCE = 20  # lines of one finding
 MOST_SQUARES = 5000  # nodes in the picture; the table has them all
@@ -27,8 +29,8 @@ COLUMNS = 50  # squares in a row of the picture
 SQUARE = 14  # pixels, with the gap
 
 GRAVEST = {"P0": "p0", "P1": "p1", "P2": "p2"}
-# Filters the table by words, and by nodes that have a finding; report.html#ip-10-1-0-3 begins with those words.
-# The page is complete without it.
+# Filters the table by words, and by nodes that have a finding; report.html#ip-10-1-0-3 begins with those words. Sorts
+# it by the column whose head is clicked. Puts a button that copies beside each command. The page is complete without.
 SCRIPT = """
 const words = document.getElementById('words'), only = document.getElementById('only');
 const rows = [...document.querySelectorAll('#nodes tbody tr')], shown = document.getElementById('shown');
@@ -42,11 +44,57 @@ function filter() {
   }
   shown.textContent = count + ' of ' + rows.length + ' nodes';
 }
+function sort(head) {
+  const at = head.cellIndex, down = head.ariaSort === 'ascending' ? -1 : 1;
+  const order = new Intl.Collator('en', {numeric: true});
+  const key = row => row.cells[at].dataset.key || row.cells[at].textContent;
+  const sorted = rows.map(row => [key(row), row]).sort((a, b) => down * order.compare(a[0], b[0]));
+  for (const other of head.parentNode.cells) other.ariaSort = 'none';
+  head.ariaSort = down > 0 ? 'ascending' : 'descending';
+  document.querySelector('#nodes tbody').append(...sorted.map(pair => pair[1]));
+}
+async function copy(button, text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    getSelection().selectAllChildren(button.previousSibling);
+    document.execCommand('copy');
+  }
+  button.textContent = 'copied';
+  setTimeout(() => button.textContent = 'copy', 1500);
+}
+for (const command of document.querySelectorAll('pre.command')) {
+  const button = document.createElement('button');
+  button.type = 'button';
+  button.textContent = 'copy';
+  button.addEventListener('click', () => copy(button, command.textContent));
+  command.after(button);
+}
+for (const head of document.querySelectorAll('#nodes th')) {
+  head.tabIndex = 0;
+  head.addEventListener('click', () => sort(head));
+  head.addEventListener('keydown', event => { if (event.key === 'Enter') sort(head); });
+}
 if (words) {
   words.addEventListener('input', filter); only.addEventListener('change', filter);
-  words.value = decodeURIComponent(location.hash.slice(1)); filter();
+  const [word, column] = decodeURIComponent(location.hash.slice(1)).split('|');
+  words.value = word; filter();
+  if (column) sort(document.querySelectorAll('#nodes th')[Number(column)]);
 }
 """
+# Columns of the table; one that is empty for all nodes is left out.
+COLUMNS_OF = (
+    ("Node", "name"),
+    ("Role", "role"),
+    ("Group", "group"),
+    ("Instance", "instance"),
+    ("Slurm", "slurm"),
+    ("HyperPod", "hyperpod"),
+    ("Jobs", "jobs"),
+    ("Record", "record"),
+    ("Findings", "findings"),
+)
+WORST_FIRST = ("p0", "p1", "p2", "unknown", "ok")
 
 
 @dataclass(frozen=True)
@@ -74,8 +122,13 @@ def page(
     cluster: str = "",
     *,
     title: str = "hpslurm diagnose",
+    answer: Screen,
+    whole: Sequence[str] = (),
 ) -> str:
-    """The whole page. ``heads`` stand above the findings, as in the text; ``now`` is in seconds since the epoch."""
+    """The whole page. ``answer`` is the first screen, with its plans; ``heads`` stand below its verdict.
+
+    ``whole`` are lines that are shown as they are; ``now`` is in seconds since the epoch.
+    """
     import jinja2
 
     loader = jinja2.FileSystemLoader(os.path.dirname(os.path.abspath(__file__)))
@@ -96,14 +149,34 @@ def page(
         summary=summary(folded, len(missing), passed),
         counts=counts,
         passed=passed,
+        tag=answer.tag,
+        verdict=clean(answer.head),
+        fields=[(name, clean(text), name in COMMANDS) for name, text in answer.fields if text and name != "Seen"],
+        plans=[_plan(one) for one in (*answer.plans, *answer.also)],
+        whole=whole,
         findings=[_finding(one) for one in folded],
         not_checked=[(one.what, clean(one.why)) for one in missing],
         skipped=[(one.probe, clean(one.note)) for one in results if one.outcome == SKIP],
         rows=rows,
+        columns=[pair for pair in COLUMNS_OF if any(getattr(row, pair[1]) for row in rows)],
+        worst=WORST_FIRST.index,
         picture=picture(rows),
         square=SQUARE,
         width=COLUMNS * SQUARE,
     )
+
+
+def _plan(one: Plan) -> dict[str, Any]:
+    return {
+        "nodes": nodeset.fold(one.nodes) if one.nodes else "the cluster",
+        "count": len(one.nodes),
+        "grade": GRAVEST[one.priority],
+        "priority": one.priority,
+        "do": one.do,
+        "waits": clean(one.waits),
+        "troubles": [(GRAVEST[each.rule.priority], said(each), each.rule.id) for each in one.troubles],
+        "steps": [(step.harm, clean(step.why), step.command) for step in one.steps],
+    }
 
 
 def _finding(one: Any) -> dict[str, Any]:
@@ -123,9 +196,6 @@ def _finding(one: Any) -> dict[str, Any]:
         "more": max(0, len(one.evidence) - MOST_EVIDENCE),
         "reference": one.rule.reference,
         "muted": clean(one.muted),
-        "steps": []
-        if one.muted
-        else [(item.harm, item.why, filled(item.command, nodes)) for item in in_order_of_harm(one.suggestions)],
     }
 
 

@@ -63,8 +63,8 @@ def in_order_of_harm(suggestions: Iterable[Suggestion]) -> list[Suggestion]:
     return sorted(suggestions, key=lambda one: HARMS.index(one.harm))
 
 
-def finding_lines(one: Folded, width: int | None = None) -> list[str]:
-    """The block of one folded finding, as lines."""
+def head_lines(one: Folded, width: int | None = None) -> list[str]:
+    """What was found, without the evidence: a line, and one for each detail where nodes differ."""
     width = width or terminal_width()
     nodes = nodeset.fold(one.subjects) if one.subjects else ""
     single = len(one.details) == 1
@@ -75,6 +75,14 @@ def finding_lines(one: Folded, width: int | None = None) -> list[str]:
     if not single:
         for detail, subjects in one.details.items():
             lines += wrapped(INDENT, f"{nodeset.fold(filter(None, subjects)) or 'here'}: {clean(detail)}", width)
+    return lines
+
+
+def finding_lines(one: Folded, width: int | None = None) -> list[str]:
+    """The block of one folded finding, as lines."""
+    width = width or terminal_width()
+    nodes = nodeset.fold(one.subjects) if one.subjects else ""
+    lines = head_lines(one, width)
     for subject, seen in one.evidence[:MOST_EVIDENCE]:
         where = f"{subject} " if subject and len(one.subjects) > 1 else ""
         lines += wrapped(INDENT, f"saw: {where}{clean(seen.source)}: {clean(seen.text)}", width)
@@ -196,7 +204,7 @@ def node_lines(node: str, results: Sequence[Result]) -> list[str]:
         NotChecked(f"{one.probe}, in part,", one.note, (node,)) for one in results if one.findings and one.note
     ]
     if not folded and not not_checked:
-        skipped = f", {count[SKIP]} skipped (nothing of the kind here)" if count[SKIP] else ""
+        skipped = f", {count[SKIP]} skipped (not present here)" if count[SKIP] else ""
         return labelled("PASS", f"{node}  {count[PASS]} checks passed{skipped}")
     lines = [line for one in folded for line in finding_lines(one)]
     lines += not_checked_lines(not_checked)

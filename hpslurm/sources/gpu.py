@@ -67,6 +67,8 @@ class Gpu:
     persistence: int | None = None
     processes: tuple[int, ...] | None = None  # pids with a CUDA context
     mig: tuple[int, ...] | None = None  # now, after the next reset
+    activity: tuple[int | None, ...] | None = None  # use in percent; power and its limit in mW; MiB in use; SM MHz
+    nvlink_kib: int | None = None  # sent and received over all links since the driver was loaded
     trouble: dict[str, Trouble] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -106,8 +108,9 @@ _LISTS = {
     "pcie": 5,
     "processes": 0,
     "mig": 2,
+    "activity": 5,
 }
-_MAY_LACK = ("ecc", "retired", "links", "fabric", "pcie")  # single answers in them may be None
+_MAY_LACK = ("ecc", "retired", "links", "fabric", "pcie", "activity")  # single answers in them may be None
 _WRONG = (ValueError, TypeError, AttributeError, KeyError, OverflowError)
 
 

@@ -84,7 +84,17 @@ SACCT_FIELDS = (
     "JobIDRaw,User,UID,GID,State,ExitCode,DerivedExitCode,Partition,Submit,Start,End,NodeList,Reason,WorkDir,JobName"
 )
 SACCT_MARK = "\x1f"
+_SACCT = ("-X", "-n", "-P", f"--delimiter={SACCT_MARK}", f"--format={SACCT_FIELDS}")
+_FAILED = ("-S", "now-1day", "-E", "now", "-s", "BF,CA,DL,F,NF,OOM,PR,TO")
 SQUEUE_FORMAT = "%A|%T|%u|%U|%P|%D|%S|%e|%N|%r"  # no job name: nobody needs it here, and anybody writes it
+
+# Installed beside us (the extra "hang"), else where a person would find it; no hook starts it.
+_SPY_FOLDERS = (
+    os.path.dirname(sys.executable),
+    "/usr/local/bin",
+    "/usr/bin",
+    *(folder for folder in os.environ.get("PATH", "").split(":") if folder.startswith("/")),
+)
 
 COMMANDS = {
     # 10,000 nodes are 24 MB of JSON or 5 MB of text. One line per node (-o) would turn a line break in a
@@ -104,7 +114,9 @@ COMMANDS = {
     "sinfo": _slurm("sinfo", "-a"),
     "squeue": _slurm("squeue", "-h", "-a", "-o", SQUEUE_FORMAT),
     # Text: the JSON of 22.05 calls failed jobs SUCCESS.
-    "sacct": _slurm("sacct", "-X", "-n", "-P", f"--delimiter={SACCT_MARK}", f"--format={SACCT_FIELDS}", "-j"),
+    "sacct": _slurm("sacct", *_SACCT, "-j"),
+    "sacct_day": _slurm("sacct", *_SACCT, *_FAILED, "-u"),
+    "sacct_day_all": _slurm("sacct", *_SACCT, *_FAILED, "-a"),
     # FI_HMEM=system: without it libfabric starts CUDA on a GPU that may be sick or another job's.
     "fi_info": Command(("/opt/amazon/efa/bin/fi_info", "/usr/bin/fi_info"), ("-p", "efa"), (("FI_HMEM", "system"),)),
     "chronyc": Command(("/usr/bin/chronyc",), ("-n", "tracking")),
@@ -121,6 +133,11 @@ COMMANDS = {
         ),
         settings=(("AWS_SSM_START_SESSION_RESPONSE", ()),),
         terminal=True,
+    ),
+    # --nonblocking: the process is not paused. Never --locals: values of variables are nobody's business.
+    "py_spy": Command(
+        tuple(dict.fromkeys(f"{folder}/py-spy" for folder in _SPY_FOLDERS)),
+        ("dump", "--json", "--nonblocking", "--full-filenames", "--pid"),
     ),
     # Our own interpreter, because a call into the GPU driver may never return. LD_LIBRARY_PATH: a
     # container may have NVML's library in a place that only this variable names.

@@ -16,6 +16,7 @@ started it: not a slow one, not an interrupted one, not one whose reader lost in
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import select
 import selectors
@@ -25,6 +26,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from hpslurm.core import nodeset
 from hpslurm.core.text import clean
@@ -58,6 +60,9 @@ class Allocation:
     gpus: int | None = None
     inside_step: bool = False
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    uid: int | None = (
+        None  # whose srun it is, where root asks about another's job: Slurm lets only its user start steps
+    )
 
 
 @dataclass(frozen=True)
@@ -132,7 +137,7 @@ def allocation(env: Mapping[str, str] | None = None) -> Allocation:
     return Allocation(
         job,
         nodes,
-        _program("srun", env),
+        program("srun", env),
         _least(env.get("SLURM_JOB_CPUS_PER_NODE", "")),
         _gpus(env),
         "SLURM_STEP_ID" in env and env.get("SLURM_STEP_ID") not in ("4294967291", "4294967294", "4294967290"),
@@ -165,7 +170,9 @@ def _gpus(env: Mapping[str, str]) -> int | None:
     return len(ids.split(",")) if ids else None
 
 
-def _program(name: str, env: Mapping[str, str]) -> str:
+def program(name: str, env: Mapping[str, str] | None = None) -> str:
+    """Where one of Slurm's programs is. Raises CannotLaunch."""
+    env = os.environ if env is None else env
     for folder in _FOLDERS:
         if os.access(f"{folder}/{name}", os.X_OK):
             return f"{folder}/{name}"
@@ -272,6 +279,17 @@ def _environment(step: Step, where: Allocation) -> dict[str, str]:
     return {**kept, **dict(step.env)}
 
 
+def _as_user(uid: int | None) -> dict[str, Any]:
+    """Words for Popen: that user, with the groups that it has."""
+    if uid is None or uid == os.geteuid():
+        return {}
+    try:
+        about = pwd.getpwuid(uid)
+    except KeyError:
+        return {"user": uid, "group": uid, "extra_groups": ()}
+    return {"user": uid, "group": about.pw_gid, "extra_groups": os.getgrouplist(about.pw_name, about.pw_gid)}
+
+
 class _Running:
     def __init__(self, step: Step, where: Allocation) -> None:
         self.step = step
@@ -285,6 +303,7 @@ class _Running:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=_environment(step, where),
+            **_as_user(where.uid),
             start_new_session=True,  # Ctrl-C reaches us alone, and we end the steps in order; also names them
         )
         assert self.process.stdout is not None and self.process.stderr is not None

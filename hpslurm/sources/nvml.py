@@ -25,6 +25,7 @@ FIELD_LINK_SPEED, FIELD_LINK_COUNT = 90, 91  # of all links: MB/s, and how many 
 FIELD_LINK_ERRORS = {"nvlink_replay": 161, "nvlink_recovery": 162, "nvlink_crc": 163}  # scope: link
 LINK_COUNTERS = {"nvlink_replay": 0, "nvlink_recovery": 1, "nvlink_crc": 2, "nvlink_crc_data": 3}
 FIELD_RECOVERY = 230
+FIELDS_LINK_DATA, ALL_LINKS = (138, 139), 0xFFFFFFFF  # KiB sent, KiB received; the scope is one link, or all
 FIELDS_SLOWDOWN = {"software_thermal": 269, "hardware_thermal": 270, "power_brake": 271}  # ns
 MOST_LINKS = 64  # a figure from a sick driver must not make us loop
 
@@ -180,6 +181,22 @@ class Nvml:
     def mig(self, gpu: Any) -> Any:
         return self.ask("nvmlDeviceGetMigMode", gpu)
 
+    def activity(self, gpu: Any) -> list[int | None]:
+        """What the GPU does now: use, power and its limit, memory, clock. A spinning kernel is busy at low power."""
+        rates, memory = self.ask("nvmlDeviceGetUtilizationRates", gpu), self.ask("nvmlDeviceGetMemoryInfo", gpu)
+        return [
+            None if rates is None else int(rates.gpu),
+            self.ask("nvmlDeviceGetPowerUsage", gpu),
+            self.ask("nvmlDeviceGetEnforcedPowerLimit", gpu),
+            None if memory is None else int(memory.used) >> 20,
+            self.ask("nvmlDeviceGetClockInfo", gpu, 1),  # of the SMs
+        ]
+
+    def nvlink_kib(self, gpu: Any) -> int | None:
+        values = [self.field(gpu, number, ALL_LINKS) for number in FIELDS_LINK_DATA]
+        known = [value for value in values if value is not None]
+        return sum(known) if known else None
+
 
 STEPS = (
     "identity",
@@ -201,6 +218,8 @@ STEPS = (
     "pcie",
     "persistence",
     "mig",
+    "activity",
+    "nvlink_kib",
 )
 
 

@@ -16,6 +16,7 @@ import json
 import re
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from hpslurm.core.probe import Unknown
@@ -271,6 +272,43 @@ def job(host: Host, job_id: str) -> SlurmJob | None:
     if problems:  # one that does not answer might have known it
         raise Unknown("; ".join(problems))
     return None
+
+
+# States of a job that did not end as it should; one that hung was cancelled, or ran into its limit.
+FAILED_STATES = {
+    "BOOT_FAIL", "CANCELLED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT",
+}  # fmt: skip
+DAY = 86400  # seconds
+
+
+NO_ACCOUNTING = "no accounting here, and the controller forgets a job some minutes after its end"
+
+
+def failed_jobs(host: Host, uid: int | None, now: float) -> tuple[list[SlurmJob], str]:
+    """Jobs of one user, or of all, that failed or were ended within a day, the newest first; and why not all of them.
+
+    Raises Unknown when neither the controller nor the accounting could be asked.
+    """
+    name, words = ("sacct_day_all", ()) if uid is None else ("sacct_day", (str(uid),))
+    start(host, name, *words)  # it waits while we ask the controller
+    found: dict[int, SlurmJob] = {}
+    problems = []
+    for ask in (partial(_all_of_accounting, host, name, *words), partial(_all_of_controller, host)):
+        try:
+            found.update((job.id, job) for job in ask())  # the controller is never behind the accounting
+        except Unknown as why:
+            problems.append(str(why))
+    if len(problems) == 2:
+        raise Unknown("; ".join(problems))
+    chosen = [
+        job
+        for job in found.values()
+        if job.state.split()[0] in FAILED_STATES
+        and uid in (None, job.uid)
+        and job.end_time is not None
+        and now - DAY <= job.end_time
+    ]
+    return sorted(chosen, key=lambda job: (-(job.end_time or 0), -job.id)), "; ".join(problems)
 
 
 def queue(host: Host) -> tuple[Queued, ...]:
@@ -743,6 +781,26 @@ def _from_accounting(host: Host, job_id: str) -> SlurmJob | None:
             return None
         raise Unknown(trouble("sacct", output))
     return _wanted(tuple(jobs_of_sacct(output.out)), job_id)
+
+
+def _all_of_controller(host: Host) -> list[SlurmJob]:
+    output = host.run("scontrol_job_json")
+    read = jobs_of_json
+    if output.status != 0 and _has_no_json(output):
+        output = host.run("scontrol_job")
+        read = jobs_of_text
+    if output.status != 0:
+        raise Unknown(trouble("scontrol show job", output))
+    return list(read(output.out))
+
+
+def _all_of_accounting(host: Host, name: str, *words: str) -> list[SlurmJob]:
+    output = host.run(name, *words)
+    if output.status != 0:
+        if "storage is disabled" in output.err + output.out:
+            raise Unknown(NO_ACCOUNTING)
+        raise Unknown(trouble("sacct", output))
+    return list(jobs_of_sacct(output.out))
 
 
 def _wanted(jobs: tuple[SlurmJob, ...], job_id: str) -> SlurmJob | None:

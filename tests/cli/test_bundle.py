@@ -170,13 +170,13 @@ def test_a_file_that_is_there_is_written_over_with_force_only(bundle: Any, tmp_p
     ("words", "said"),
     [
         (("--job", "x"), "not a job id"),
-        (("--since", "yesterday"), "is no time; write 2025-11-30T03:10Z"),
+        (("--since", "yesterday"), "is not a valid time; write 2025-11-30T03:10Z"),
         (
             ("--since", "2025-11-30T05:00Z", "--until", "2025-11-30T03:00Z", "--log", "job.out"),
             "set --since and --until",
         ),
-        (("--max-size", "1K"), "is no size from 1M to 1G"),
-        (("--max-size", "2G"), "is no size from 1M to 1G"),
+        (("--max-size", "1K"), "is not a valid size (1M to 1G)"),
+        (("--max-size", "2G"), "is not a valid size (1M to 1G)"),
         (("--log", "gone"), "does not exist"),
         (("--output", "b.zip"), "does not end in .tar.gz"),
         (("--no-mask",), "No such option"),

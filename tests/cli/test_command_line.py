@@ -119,7 +119,7 @@ def test_a_root_that_is_a_file_is_one_mistake(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = run("check", "--root", str(tmp_path / "file"))
     assert (2, "") == (done.returncode, done.stdout)
-    assert done.stderr.endswith(f"Error: --root {tmp_path}/file is no folder\n")
+    assert done.stderr.endswith(f"Error: --root {tmp_path}/file is not a directory\n")
 
 
 def test_diagnose_that_may_ask_nobody_says_so_instead_of_a_verdict(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_diagnose_looks_and_touches_nothing(sick):
 
 
 def test_the_report_folds_nodes_and_its_commands_can_be_typed(sick):
-    done = look(sick)
+    done = look(sick, "-v")
     assert (
         "[FAIL] P1 reason-gpu-count  ip-10-1-0-[4-5]  gres/gpu count reported lower than configured (7 < 8)"
         in done.stdout
@@ -117,7 +117,7 @@ def test_the_report_folds_nodes_and_its_commands_can_be_typed(sick):
 
 def test_reports_brought_by_the_printed_line_are_joined(make_lab):
     lab = make_lab(nodes=2, memlock={"n2": 65536})
-    done = look(lab)
+    done = look(lab, "-v")
     (line,) = [one.strip() for one in done.stdout.splitlines() if "srun -w" in one]
     assert "srun -w 'n[1-2]' " in line
     words = f'--policy /nonexistent --root "{lab.path("hosts")}/$SLURMD_NODENAME" "$@"'
@@ -164,7 +164,7 @@ def test_a_node_that_slurm_does_not_know_is_the_users_mistake(sick_machine):
     assert "Slurm has no node 'n22'. Did you mean 'n2'?" in done.stderr
     assert 2 == diagnose(sick_machine, "--node", "n[1-").returncode
     many = diagnose(sick_machine, "--node", "n[1-5000000]")
-    assert (2, True) == (many.returncode, "is no list of nodes: 5000000 names, 65536 at most" in many.stderr)
+    assert (2, True) == (many.returncode, "is not a valid node list: 5000000 names, 65536 at most" in many.stderr)
 
 
 def test_node_limits_the_look(sick_machine):
@@ -233,13 +233,13 @@ def test_a_controller_that_is_down_is_told_apart_from_munge_that_is_down(make_la
     deadline = time.monotonic() + 10
     while processes.alive(lab.running[daemon]) and time.monotonic() < deadline:
         time.sleep(0.02)
-    done = look(lab, seconds=90)
+    done = look(lab, "-v", seconds=90)
     assert ({"slurmctld-down", "munge-broken"} & set(done.stdout.split()), 1) == ({rule}, done.returncode), done.stdout
 
 
 def test_a_record_of_a_node_that_slurm_does_not_list_is_said_and_not_judged(sick_machine, write):
     write("var/lib/hpslurm/nodes/gone7.prolog.jsonl", RECORD.replace('"n1"', '"gone7"'))
-    done = diagnose(sick_machine)
+    done = diagnose(sick_machine, "-v")
     assert "[SKIP] node_records: gone7: a record, but no node of that name in Slurm" in done.stdout
     assert "memlock-low" not in done.stdout
 
@@ -256,6 +256,6 @@ def test_a_record_speaks_for_the_node_that_slurm_lists_whatever_it_calls_itself(
 def test_a_record_that_may_not_be_read_is_not_said_to_be_missing(sick_machine, write):
     for hook in ("prolog", "epilog"):
         write(f"var/lib/hpslurm/nodes/n2.{hook}.jsonl", RECORD.replace('"n1"', '"n2"'), 0o666)
-    out = " ".join(diagnose(sick_machine).stdout.split())
+    out = " ".join(diagnose(sick_machine, "-v").stdout.split())
     assert re.search(r"node_records not checked: records of n2 in \S+/nodes: refused: not a regular file", out), out
     assert "1 of 2 nodes left no record" in out

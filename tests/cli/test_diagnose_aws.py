@@ -69,7 +69,7 @@ def test_a_cluster_that_does_not_exist_ends_with_the_list(tmp_path):
 def test_when_nothing_at_all_could_be_read_the_exit_code_says_so(tmp_path):
     done = diagnose(
         scenario("healthy", trouble=[{"operation": "*", "kind": "denied"}]),
-        "--cluster", "demo", "--no-slurm", root=tmp_path,
+        "-v", "--cluster", "demo", "--no-slurm", root=tmp_path,
     )  # fmt: skip
     assert 1 == done.returncode
     assert "grant sagemaker:DescribeCluster, operations.md § 2" in " ".join(done.stdout.split())
@@ -98,7 +98,7 @@ def test_node_limits_what_is_told_of_instances_and_keeps_what_is_told_of_groups(
     assert {"ip-10-1-0-5", "worker-group-1", "demo", ""} >= nodes >= {"ip-10-1-0-5", "worker-group-1"}
 
 
-@pytest.mark.parametrize(("words", "said"), [("2x", "write 90m, 2h or 1d"), ("0", "is no time")])
+@pytest.mark.parametrize(("words", "said"), [("2x", "write 90m, 2h or 1d"), ("0", "is not a valid duration")])
 def test_a_time_that_cannot_be_is_refused(tmp_path, words, said):
     done = diagnose("healthy", "--since", words, root=tmp_path)
     assert (2, True) == (done.returncode, said in done.stderr)

@@ -55,7 +55,6 @@ def test_a_gpu_that_no_record_names_is_an_error_that_says_what_is_known(tmp_path
     assert "1 other GPU" in text
 
 
-def test_a_text_that_is_no_uuid_and_a_missing_job_are_wrong_command_lines(tmp_path: Path) -> None:
+def test_a_text_that_is_no_uuid_and_a_job_beside_it_are_wrong_command_lines(tmp_path: Path) -> None:
     assert 2 == show(tmp_path, "--gpu", "3")[0]
-    assert 2 == show(tmp_path)[0]
     assert 2 == show(tmp_path, "12", "--gpu", UUID)[0]

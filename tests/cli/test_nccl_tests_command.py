@@ -156,8 +156,9 @@ def test_a_mistake_is_named_with_what_to_do(words, code, said):
 
 def test_foreign_text_cannot_move_the_cursor(saved):
     evil = "srun: error: \x1b[2J\x1b]0;owned\x07 x: Segmentation fault\n"
-    _, out, _ = judge(saved("# Using devices\n" + evil))
-    assert "\x1b" not in out
+    for more in ((), ("-v",)):
+        _, out, _ = judge(saved("# Using devices\n" + evil), *more)
+        assert "\x1b" not in out
     assert "owned" in out
 
 

@@ -17,9 +17,10 @@ def test_a_controller_that_is_down_has_forgotten_nothing(tmp_path: Path, write: 
     for program in ("scontrol", "sacct"):
         write(f"root/opt/slurm/bin/{program}", DOWN, 0o755)
     write("results/jobs/7/n1.prolog.jsonl", RECORD)
-    done = CliRunner().invoke(
-        report.command, ["7", "--root", str(tmp_path / "root"), "--results", str(tmp_path / "results")]
-    )
+    words = ["7", "--root", str(tmp_path / "root"), "--results", str(tmp_path / "results")]
+    first = " ".join(CliRunner().invoke(report.command, words).output.split())
+    assert first.startswith("[WARN] Job 7: state unknown, Slurm could not be asked; its nodes' records are here")
+    done = CliRunner().invoke(report.command, [*words, "-v"])
     assert 0 == done.exit_code
     assert done.output.startswith("Job 7: state unknown, Slurm could not be asked; its nodes' records are here")
     assert "forgotten" not in done.output

@@ -28,7 +28,7 @@ def log(tmp_path: Path) -> str:
 
 
 def test_the_text_names_cause_culprit_line_victims_section_and_command(log: str):
-    out = scan(log).output
+    out = scan("-v", log).output
     for wanted in (
         "gpu_oom",
         "rank 2",
@@ -68,9 +68,11 @@ def test_a_folder_is_read(log: str):
 def test_healthy_and_undetermined_are_proper_answers(tmp_path: Path):
     path = tmp_path / "a.log"
     path.write_text("step 1 loss 2.0\nstep 2 loss 1.9\n")
-    assert "[PASS] healthy" in scan(str(path)).output
+    assert "[PASS] healthy" in scan("-v", str(path)).output
+    assert scan(str(path)).output.startswith("[PASS] nothing is wrong in these logs  (")
     path.write_text("")
-    assert "[WARN] undetermined" in scan(str(path)).output
+    assert "[WARN] undetermined" in scan("-v", str(path)).output
+    assert scan(str(path)).output.startswith("[WARN] the cause is not clear from these logs  (")
 
 
 @pytest.mark.parametrize(

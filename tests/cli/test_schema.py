@@ -21,6 +21,8 @@ from hpslurm.core import records
 from hpslurm.core.finding import P0, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import FAIL, Result
+from hpslurm.job import hang_facts
+from tests.fake import hanging
 from tests.fake import nccl_tests as fake
 
 ROOT = Path(__file__).parents[2]
@@ -133,6 +135,15 @@ def of_what_if(tmp_path: Path, kept: Path) -> list[dict[str, Any]]:
     return hpslurm("what-if", "--json", "--policy", str(policy), "--records", str(kept))
 
 
+def of_hang(tmp_path: Path, kept: Path) -> list[dict[str, Any]]:
+    saved = tmp_path / "sample.jsonl"
+    sample = hanging.made(16, "data", 1, 1, True, 0).sample
+    saved.write_text("".join(records.encode(line) + "\n" for line in hang_facts.lines_of(sample)))
+    again = tmp_path / "again.jsonl"
+    printed = hpslurm("hang", "--from", str(saved), "--json", "--save", str(again), code=(3,))
+    return [*printed, *map(json.loads, again.read_text().splitlines())]
+
+
 def of_explain(tmp_path: Path, kept: Path) -> list[dict[str, Any]]:
     return [*hpslurm("explain", "79", "--json"), *hpslurm("explain", "--json")]
 
@@ -150,12 +161,13 @@ OUTPUTS: dict[str, tuple[Callable[[Path, Path], list[dict[str, Any]]], set[str]]
     "check": (of_check, {"run", "result", "end"}),
     "diagnose": (of_diagnose, {"run", "result", "end"}),
     "bundle": (of_bundle, {"bundle", "manifest", "names"}),
-    "doctor": (of_doctor, {"run", "result", "finding", "end"}),
+    "doctor": (of_doctor, {"run", "result", "finding", "plan", "end"}),
     "scan": (of_scan, {"run", "event", "diagnosis", "end"}),
-    "report": (of_report, {"run", "result", "finding", "end"}),
+    "report": (of_report, {"run", "result", "finding", "plan", "end"}),
     "report --gpu": (of_gpu, {"gpu"}),
     "nccl-tests judge": (of_judge, {"bandwidth", "finding", "end"}),
     "what-if": (of_what_if, {"change"}),
+    "hang": (of_hang, {"run", "hang", "diagnosis", "end", "hang_sample", "hang_node"}),
     "explain": (of_explain, {"explanation"}),
     "a hook": (of_hook, {"run", "result", "end"}),
 }

@@ -175,6 +175,17 @@ int nvmlDeviceGetNvLinkErrorCounter(gpu_t *gpu, uint link, uint counter, u64 *ou
     return 0;
 }
 NUMBER(nvmlDeviceGetCurrentClocksThrottleReasons, "clocks", 1)
+int nvmlDeviceGetUtilizationRates(gpu_t *gpu, uint *out) {
+    CALL(gpu); out[0] = (uint)get(gpu, "use", 0); out[1] = 0; return 0;
+}
+NUMBER(nvmlDeviceGetPowerUsage, "power", 71000)
+NUMBER(nvmlDeviceGetEnforcedPowerLimit, "power_limit", 700000)
+int nvmlDeviceGetMemoryInfo(gpu_t *gpu, u64 *out) {
+    CALL(gpu); out[0] = 80ULL << 30; out[2] = (u64)get(gpu, "memory_used", 4) << 20; out[1] = out[0] - out[2]; return 0;
+}
+int nvmlDeviceGetClockInfo(gpu_t *gpu, uint type, uint *out) {
+    CALL(gpu); (void)type; *out = (uint)get(gpu, "sm_clock", 345); return 0;
+}
 int nvmlDeviceGetTemperature(gpu_t *gpu, uint sensor, uint *out) {
     CALL(gpu); (void)sensor; *out = (uint)get(gpu, "temperature", 34); return 0;
 }

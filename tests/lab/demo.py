@@ -1,8 +1,8 @@
 """``make demo``: hpslurm's main job on a real Slurm of four nodes, on this machine.
 
-n1 is healthy, n2 lost half of its EFA devices, n3 may lock 64 KiB of memory, and n4 was drained by
-hand with a reason that HyperPod does not act on. Every command is printed before its output and is
-given to bash as printed, so that a reader can type the same.
+n1 is healthy. n2 is, too, until one of its GPUs falls off the bus in the middle of a job. n3 lost half of its EFA
+devices and may lock 64 KiB of memory, and n4 was drained by hand with a reason that HyperPod does not act on. Every
+command is printed before its output and is given to bash as printed, so that a reader can type the same.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from collections.abc import Callable
 
 sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+from tests.lab import machine  # noqa: E402
 from tests.lab.lab import BASE, CHECKOUT, Lab, LabError, base_folder, call_us_localhost  # noqa: E402
 
 FOLDER = sys.argv[1] if len(sys.argv) > 1 else f"{BASE}/demo"
 BOLD, DIM, PLAIN = ("\033[1m", "\033[2m", "\033[0m") if sys.stdout.isatty() else ("", "", "")
 
 # Jobs as a user would write them, one task on each node. What fails in them needs no GPU.
-RUNS = 'srun echo "step 100 loss 2.31"'
-FAILS = 'srun bash -c "echo NCCL WARN NET/OFI Request completed with error; exit 1"'
-HANGS = 'srun bash -c "echo step 100 loss 2.31; sleep 3600"'
+TRAIN = "srun tests/lab/training.sh"
+HANGS = "srun python tests/fake/training/train.py data 1"  # rank 1 waits for its data, the others for it
+PCI = "0000:b9:00"
 
 
 class Demo:
@@ -54,14 +55,13 @@ class Demo:
             env=self.env,
             cwd=CHECKOUT,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            capture_output=True,
             text=True,
             errors="replace",
             timeout=90,
             preexec_fn=self.prepare,
         )
-        print(done.stdout, end="", flush=True)
+        print(done.stdout + done.stderr, end="", flush=True)  # one behind the other, as into two files
         if done.returncode:
             print(f"{DIM}(exit status {done.returncode}){PLAIN}", flush=True)
         if done.returncode not in expect:
@@ -74,7 +74,7 @@ def show(demo: Demo) -> None:
     print("# a saved p5.48xlarge of its own; its slurmd and that slurmd's limits are real.")
     demo.export("PATH", f"{CHECKOUT}/.venv/bin:{demo.env['PATH']}", f"{shlex.quote(f'{CHECKOUT}/.venv/bin')}:$PATH")
     demo.export("LAB", FOLDER)
-    demo.type("python tests/lab/lab.py up --dir $LAB --hooks prolog,epilog --shared --efa n2=16 --memlock n3=65536")
+    demo.type("python tests/lab/lab.py up --dir $LAB --hooks prolog,epilog --shared --efa n3=16 --memlock n3=65536")
     demo.export("SLURM_CONF", f"{FOLDER}/etc/slurm.conf", "$LAB/etc/slurm.conf")
     lab = Lab.open(FOLDER)
     if lab.own_name:
@@ -88,20 +88,33 @@ def show(demo: Demo) -> None:
     print("# on a cluster it is: srun -N3 --ntasks-per-node=1 hpslurm-check")
     demo.type(f"srun -N3 --ntasks-per-node=1 {CHECK}", expect=(0, 3))
 
-    for title, command, cancel in (
-        ("A job that runs. The prolog looked at its nodes first, and was not in its way.", RUNS, False),
-        ("A job that fails.", FAILS, False),
-        ("A job that hangs, and is cancelled.", HANGS, True),
-    ):
-        demo.say(title)
-        job = submitted(demo.type(f"sbatch -N3 --output=$LAB/work/%j.log --wrap {shlex.quote(command)}"))
-        if cancel:
-            wait_for_output(lab, job)
-            demo.type(f"scancel {job}")
-        lab.wait_for_job(job)
-        wait_for_epilogs(lab, job)
-        demo.type(f"cat $LAB/work/{job}.log")
-        demo.type(f"hpslurm report {job} {FROM}")
+    demo.say("A job that runs. The prolog looked at its nodes first, and was not in its way.")
+    job = submit(demo, TRAIN)
+    finished(lab, job)
+    demo.type(f"hpslurm report {job} {FROM}")
+
+    demo.say("A job that fails: in the middle of it a GPU of n2 falls off the bus. (The saved kernel log and the saved")
+    print("# answer of NVML of n2 change under the running job; the ranks print what PyTorch and NCCL print.)")
+    job = submit(demo, f"{TRAIN} $LAB/work/gpu-is-gone")
+    wait_for_output(lab, job)
+    machine.lose_gpu(lab.host("n2"), PCI)
+    lab.script("gpu-is-gone", "")
+    finished(lab, job)
+    demo.type(f"cat $LAB/work/{job}.log")
+    again = demo.type(f"hpslurm report {job} {FROM}")
+    demo.type(f"hpslurm report {job} --node n2 {FROM}")
+
+    demo.say("Again, without the nodes that the report names.")
+    job = submit(demo, TRAIN, f"-N1 {exclude_of(again)}")
+    finished(lab, job)
+    demo.type(f"hpslurm report {job} {FROM}")
+
+    demo.say("A job that hangs. It is asked whom it waits for, while it hangs, and then cancelled.")
+    job = submit(demo, HANGS)
+    wait_for_output(lab, job)
+    demo.type(f"hpslurm hang {job}", expect=(3,))
+    demo.type(f"scancel {job}")
+    finished(lab, job)
 
     demo.say("The whole cluster, as an administrator sees it from the controller.")
     demo.type(f"hpslurm diagnose {FROM}", expect=(0,))
@@ -117,6 +130,23 @@ def show(demo: Demo) -> None:
 
 CHECK = "bash -c 'hpslurm-check --root $LAB/hosts/$SLURMD_NODENAME'"
 FROM = "--policy $LAB/policy.toml"
+
+
+def submit(demo: Demo, command: str, where: str = "-N3") -> str:
+    return submitted(demo.type(f"sbatch {where} --output=$LAB/work/%j.log --wrap {shlex.quote(command)}"))
+
+
+def exclude_of(report: str) -> str:
+    """The option that the report prints beside the line that submits again."""
+    match = re.search(r"^Again +sbatch (--exclude=\S+)", report, re.M)
+    if not match:
+        raise LabError("the report names no node to leave out")
+    return match[1]
+
+
+def finished(lab: Lab, job: str) -> None:
+    lab.wait_for_job(job)
+    wait_for_epilogs(lab, job)
 
 
 def submitted(output: str) -> str:

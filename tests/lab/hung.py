@@ -34,8 +34,8 @@ def full(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def frozen(folder: Path) -> Iterator[None]:
-    """A frozen ext4: who writes there waits in state D, and SIGKILL does not reach him."""
+def mounted(folder: Path) -> Iterator[None]:
+    """An ext4 of its own."""
     folder.mkdir(parents=True, exist_ok=True)
     image = folder.parent / f"{folder.name}.img"
     with open(image, "wb") as file:
@@ -43,10 +43,22 @@ def frozen(folder: Path) -> Iterator[None]:
     _do("mkfs.ext4", "-q", "-F", str(image), why="no ext4 here")
     _do("mount", "-o", "loop", str(image), str(folder), why="may not mount here")
     try:
-        _do("fsfreeze", "--freeze", str(folder), why="may not freeze here")
-        try:
-            yield
-        finally:
-            subprocess.run(["fsfreeze", "--unfreeze", str(folder)], check=True)
+        yield
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@contextmanager
+def freeze(folder: Path) -> Iterator[None]:
+    _do("fsfreeze", "--freeze", str(folder), why="may not freeze here")
+    try:
+        yield
+    finally:
+        subprocess.run(["fsfreeze", "--unfreeze", str(folder)], check=True)
+
+
+@contextmanager
+def frozen(folder: Path) -> Iterator[None]:
+    """A frozen ext4: who writes there waits in state D, and SIGKILL does not reach him."""
+    with mounted(folder), freeze(folder):
+        yield

@@ -7,6 +7,7 @@ and its limits) is linked to the real /proc.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -72,6 +73,25 @@ def _keep_efa(folder: str, count: int) -> None:
 def _number(name: str) -> int:
     found = re.search(r"\d+", name)
     return int(found[0]) if found else 0
+
+
+def lose_gpu(folder: str, pci: str) -> None:
+    """A GPU falls off the bus now: the saved kernel log and the saved answer of NVML say so from here on."""
+    log = _text(os.path.join(folder, "dev/kmsg"))
+    number = max(int(seq) for seq in re.findall(r"^[0-9]+,([0-9]+),", log, re.M))
+    now = int(float(_text("/proc/uptime").split()[0]) * 1e6)
+    said = (
+        f"NVRM: Xid (PCI:{pci}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
+        f"NVRM: GPU {pci}.0: GPU has fallen off the bus.",
+        f"NVRM: Xid (PCI:{pci}): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)",
+    )
+    lines = (f"3,{number + at},{now},-;{text}\n" for at, text in enumerate(said, start=1))
+    put(folder, "dev/kmsg", log + "".join(lines))
+    seen = json.loads(_text(os.path.join(folder, "gpus.json")))
+    for gpu in seen["gpus"]:
+        if gpu["pci"].lower().endswith(f"{pci}.0"):
+            gpu.update(uuid="", pci="", trouble={"handle": {"code": 15, "text": "GPU is lost"}})
+    put(folder, "gpus.json", json.dumps(seen))
 
 
 def show_slurmd(folder: str, pid: int, memlock: int) -> bool:

@@ -31,22 +31,55 @@ def part(shown: str, command: str) -> str:
     return re.split(rf"^\$ {re.escape(command)}.*$", shown, flags=re.M)[-1].split("\n$ ")[0]
 
 
-def test_the_user_s_check_names_the_two_bad_nodes(shown):
+def test_the_user_s_check_names_the_bad_node(shown):
     text = part(shown, "srun -N3")
-    assert "[PASS] n1" in text
-    assert "[FAIL] P0 efa-missing  n2  16 of 32 EFA devices of a p5.48xlarge" in text
-    assert "[FAIL] P0 memlock-default  n3  this process may lock 65536 bytes" in text
+    assert {"n1", "n2"} == set(re.findall(r"^\[PASS\] (n\d)", text, re.M))
+    assert "[FAIL] P0 efa-missing  n3  16 of 32 EFA devices of a p5.48xlarge" in text
+    assert "[FAIL] P0 memlock-default  n3  this process may lock" in text
     assert "(exit status 3)" in text
+    assert text.rindex("srun: error") > text.rindex("[FAIL]")  # srun's own words cut through no finding
 
 
 def test_the_reports_tell_the_three_jobs_apart(shown):
-    assert [" COMPLETED", " FAILED", " CANCELLED"] == re.findall(r"^Job \d+ .*?:( [A-Z]+)", shown, re.M)
+    firsts = re.findall(r"^\[\w+\] Job \d+ .*?: (\w+)", shown, re.M)
+    assert ["COMPLETED", "FAILED", "FAILED", "COMPLETED"] == firsts
+
+
+def test_the_report_of_the_failed_job_names_node_and_cause_first_and_calls_the_victims_so(shown):
+    text = re.split(r"^\$ hpslurm report 3 --policy.*$", shown, flags=re.M)[1].split("\n$ ")[0]
+    first = text.strip().splitlines()[0]
+    assert re.search(r"FAILED after \d+ s on n\[1-3\]: gpu_fell_off_bus on n2 \(high confidence\)$", first)
+    assert re.search(r"^Victims +\d+ lines of ranks 0-2 follow from it: ", text, re.M)
+    assert "\nAgain     sbatch --exclude='n[2-3]' JOBSCRIPT\n" in text
+    assert len(text.strip().splitlines()) <= 40
+
+
+def test_the_readme_shows_what_the_demo_prints(shown):
+    """Whole, but for times, counts of lines and the order in which nodes answer."""
+
+    def told(text: str) -> list[str]:
+        return sorted(re.sub(r"\d+ s\b|\d+ lines", "#", line) for line in text.strip().splitlines())
+
+    readme = open(os.path.join(CHECKOUT, "README.md")).read()
+    blocks = re.findall(r"^```console\n(.*?)^```$", readme, re.M | re.S)
+    assert 2 == len(blocks)
+    for block in blocks:
+        command = block.splitlines()[0]
+        printed = shown[shown.index(command) :].split("\n$ ")[0].split("\n\n# ")[0]
+        assert told(block) == told(printed)
+
+
+def test_the_rank_that_the_hanging_job_waits_for_is_named_before_it_is_cancelled(shown):
+    text = part(shown, "hpslurm hang")
+    assert "[FAIL] slow_rank_work  rank 1, local rank 0, on n2" in text
+    assert "(exit status 3)" in text
+    assert shown.index("$ hpslurm hang") < shown.index("$ scancel")
 
 
 def test_diagnose_finds_the_nodes_and_the_mistyped_reason(shown):
     text = part(shown, "hpslurm diagnose")
-    found = re.findall(r"^\[FAIL\] P\d (\S+)  (\S+)", text, re.M)
-    assert [("efa-missing", "n2"), ("memlock-default", "n3"), ("action-reboot-misspelt", "n4")] == found
+    found = re.findall(r"^(n\d) +(P\d) +([\w-]+):", text, re.M)
+    assert [("n2", "P0", "gpu-lost"), ("n3", "P0", "efa-missing"), ("n4", "P1", "action-reboot-misspelt")] == found
 
 
 def test_it_says_that_nothing_is_left_and_nothing_is(shown):

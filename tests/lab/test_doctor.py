@@ -39,7 +39,7 @@ def test_what_doctor_calls_a_drain_is_one(make_lab: Callable[..., Lab]) -> None:
 
 def test_a_text_for_people_says_what_was_looked_at(make_lab: Callable[..., Lab]) -> None:
     lab = make_lab(nodes=1, conf="PrologEpilogTimeout=4", hooks=("prolog",), policy='results = "@LAB@/results/n1"\n')
-    done = lab.run("hpslurm", "doctor", "--policy", lab.path("policy.toml"))
+    done = lab.run("hpslurm", "doctor", "-v", "--policy", lab.path("policy.toml"))
     assert done.returncode == 3
     assert "[FAIL] P0 hook-timeout-short  " in done.stdout
     assert "[PASS] policy, records and versions" in done.stdout

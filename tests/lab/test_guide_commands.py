@@ -19,11 +19,12 @@ from typing import Any
 
 import pytest
 
-from hpslurm.core import toml
+from hpslurm.core import records, toml
 from hpslurm.core.values import dataclass
+from hpslurm.job import hang_facts
 from tests import typed
 from tests.aws_server import serve
-from tests.fake import nccl_tests
+from tests.fake import hanging, nccl_tests
 from tests.lab.fixtures import why_not
 from tests.lab.lab import SYSTEM_PATH, Lab, new_folder
 
@@ -70,6 +71,7 @@ FILL = {
     r"opt/amazon/(?!efa/bin)|sys/devices/virtual/dmi|etc/nccl\.conf|dev/infiniband))": "@LAB@/hosts/n1/",
     "OFI-PLUGIN": "/bin/ls",  # a program with libraries, in the place of the saved machine's dummy
     r"--mpi=pmix": "--mpi=none",
+    r"(?<=--again )30\b": "1",
     # ours, with the lab's folders in the place of the defaults, and inside an allocation where it wants to be
     r"\bhpslurm metrics --shared": "hpslurm metrics --results @LAB@/shared",
     r"\bhpslurm metrics\b(?! --results)": "hpslurm metrics --results @LAB@/results/n3",
@@ -121,8 +123,8 @@ REFUSED = {
     r"^scontrol show topology$": ("No topology information", "a lab has no switches"),
     r"\bfi_info -p efa": ("-61", "no EFA here: no data, as the guide says"),
     r"^scontrol show nodes --json$": ("unrecognized option|^$", "23.11 and later"),
-    r"^(hpslurm (scan|what-if|report --results @LAB@/shared)|chown root:root|chmod go-w|pip install)$": (
-        "Missing (argument|option)|give a job id|missing operand|at least one requirement",
+    r"^(hpslurm (scan|what-if)|chown root:root|chmod go-w|pip install)$": (
+        "Missing (argument|option)|missing operand|at least one requirement",
         "names a command, without its object",
     ),
     r"--probe ssm": ("ssm|session", "starts sessions through AWS"),
@@ -134,6 +136,7 @@ CHANGES = {
     r"^git clone |^make ": "the project's own; tests/lab/test_demo.py and tests/test_pyz.py do it",
     r"/run/hpslurm\.off": "the machine's kill switch; tests/test_hooks.py has one of its own",
     r"\bkill 4242 ": "ends processes",
+    r"^scancel ": "ends the job that others are typed at",
     r"nvidia-smi (-e|-mig) ": "changes a GPU's mode",
     r"-m compileall": "writes bytecode",
     r"\bdu -xh .* /": "walks the whole disk",
@@ -144,7 +147,7 @@ STATUSES = {
     r"nccl\.conf|env \| grep|^ulimit -l 8": (0, 1),
     r"systemctl status|systemctl is-active": (0, 1, 3, 4),
     r"--fail-on P[01]": (0, 3),
-    r"\bjudge\b": (0, 3),
+    r"\bjudge\b|hang --from": (0, 3),
 }
 # Works without a word.
 SILENT = (
@@ -259,6 +262,8 @@ def _files(lab: Lab) -> None:
     tables = toml.loads((typed.ROOT / "hpslurm/tables/patterns.toml").read_text())
     kernel += [row["example"] for rows in tables.values() if isinstance(rows, list) for row in rows if "example" in row]
     (work / "kernel.log").write_text("\n".join(kernel))
+    made = hanging.made(16, "save", 1, 1, True, 0).sample
+    (work / "hang.jsonl").write_text("".join(records.encode(line) + "\n" for line in hang_facts.lines_of(made)))
     (work / "model.json").write_text('{"seconds": 0.01}')
     (work / "run.txt").write_text(nccl_tests.table({1 << 30: 437.0, 2 << 30: 455.0, 4 << 30: 470.0, 8 << 30: 479.3}))
 
@@ -332,7 +337,7 @@ def test_every_placeholder_stands_in_a_command() -> None:
 
 HARM = re.compile(
     r"systemctl (edit|enable|restart)|pip (install|wheel)|\bmake |git clone|(touch|rm) /run/|sudo kill|nvidia-smi -[em]"
-    r"|compileall|\bdu -xh"
+    r"|compileall|\bdu -xh|^scancel "
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,7 +40,7 @@ def report(lab: Lab, job: str, *words: str) -> tuple[int, str]:
 
 
 def report_at_once(lab: Lab, job: str, *words: str) -> tuple[int, str]:
-    done = lab.run("hpslurm", "report", job, "--policy", lab.path("policy.toml"), *words)
+    done = lab.run("hpslurm", "report", job, "-v", "--policy", lab.path("policy.toml"), *words)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -174,7 +175,7 @@ def test_the_gate_cancels_srun_and_says_so_to_the_user(sick_lab: Lab) -> None:
 
 def test_all_nodes_are_one_answer_with_the_healthy_in_one_line(make_lab: Callable[..., Lab]) -> None:
     lab = make_lab(nodes=4, machines={"n2": {"efa": 16}})
-    command = f"hpslurm check --all-nodes --policy '{lab.path('policy.toml')}' --root '{lab.folder}/hosts/{{node}}'"
+    command = f"hpslurm check --all-nodes -v --policy '{lab.path('policy.toml')}' --root '{lab.folder}/hosts/{{node}}'"
     done = lab.run("salloc", "-N4", "--quiet", "bash", "-c", command)
     lines = done.stdout.splitlines()
     assert 3 == done.returncode, done.stderr
@@ -196,5 +197,5 @@ def test_all_nodes_name_the_odd_one_out_in_versions(make_lab: Callable[..., Lab]
     release.write_text(text.replace("5.", "6.", 1) if text.startswith("5.") else f"5.4.0-{text}")
     places = ("--policy", lab.path("policy.toml"), "--root", f"{lab.folder}/hosts/{{node}}")
     done = lab.run("salloc", "-N3", "--quiet", "hpslurm", "check", "--all-nodes", *places)
-    assert "versions-differ  n3" in done.stdout, done.stdout + done.stderr
+    assert re.search(r"^n3 +P1 +versions-differ: ", done.stdout, re.M), done.stdout + done.stderr
     assert text.strip() in done.stdout

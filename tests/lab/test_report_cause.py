@@ -36,7 +36,7 @@ def run_job(lab: Lab, script: str, *words: str, user: int | None = None) -> str:
 
 
 def report(lab: Lab, job: str, *words: str) -> str:
-    done = lab.run("hpslurm", "report", job, "--policy", lab.path("policy.toml"), *words)
+    done = lab.run("hpslurm", "report", job, "--policy", lab.path("policy.toml"), "-v", *words)
     assert 0 == done.returncode, done.stderr
     return done.stdout
 
@@ -123,7 +123,7 @@ def test_files_of_the_tasks_are_found_and_the_failing_one_is_named(lab: Lab) -> 
 
 def test_a_report_from_inside_the_batch_script_reads_what_there_is(lab: Lab) -> None:
     policy = lab.path("policy.toml")
-    job = run_job(lab, f"echo '{OOM}'\nhpslurm report $SLURM_JOB_ID --policy {policy} > inside.txt 2>&1\nexit 1")
+    job = run_job(lab, f"echo '{OOM}'\nhpslurm report -v $SLURM_JOB_ID --policy {policy} > inside.txt 2>&1\nexit 1")
     inside = Path(lab.path("work/inside.txt")).read_text()
     assert "gpu_oom" in inside, job
     assert "what follows is what there is so far" in inside

@@ -73,7 +73,7 @@ def test_time_lost_to_heat_counts_from_a_hundredth_of_the_job_on() -> None:
     slowed = list(
         gpu_counters.changed(facts(slow_power_brake=0), facts(100, slow_power_brake=50_000_000_000), Policy())
     )
-    assert "GPU 2: slowed down power brake 50% of 100 s, at most 1% wanted" == slowed[0].detail
+    assert "GPU 2: slowed down power brake 50% of 100 s, expected at most 1%" == slowed[0].detail
 
 
 def test_a_reset_in_between_is_said_and_not_judged() -> None:

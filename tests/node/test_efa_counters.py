@@ -29,7 +29,7 @@ def test_an_error_that_grew_is_told_with_its_device() -> None:
         Facts({"a": {"reg_mr_err": 7}, "b": {"reg_mr_err": 9}}),
     )
     (finding,) = changed(before, after, Policy())
-    assert ("efa-errors", "2 errors on 1 of 2 devices, 0 wanted") == (finding.rule.id, finding.detail)
+    assert ("efa-errors", "2 errors on 1 of 2 devices, expected 0") == (finding.rule.id, finding.detail)
     assert "reg_mr_err +2" == finding.evidence[0].text
 
 

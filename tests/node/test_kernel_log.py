@@ -8,7 +8,7 @@ import pytest
 
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Unknown
-from hpslurm.node import kernel_faults, oom
+from hpslurm.node import efa_kernel, kernel_faults, oom
 from hpslurm.sources.host import Host
 
 BOOT = 1_756_720_000
@@ -90,3 +90,41 @@ def test_of_what_happened_before_the_job_five_seconds_still_count(host_with: Cal
         files = {**machine(), "/dev/kmsg": f"3,0,{usec},-;{kill}\n"}
         host = host_with(files, env={"SLURM_JOB_START_TIME": str(BOOT + 50_006)})
         assert counted == len(oom.collect(host).kills)
+
+
+DEVICE = "/sys/class/infiniband/rdmap79s0/device"
+EFA = {f"{DEVICE}/vendor": "0x1d0f\n", f"{DEVICE}/device": "0xefa2\n"}
+NO_INTERRUPT = "The device sent a completion but the driver didn't receive any MSI-X interrupt"
+UNANSWERED = "Wait for completion (polling) timeout"
+
+
+@pytest.mark.parametrize(
+    ("line", "device"),
+    [
+        (f"infiniband rdmap79s0: {UNANSWERED}", "rdmap79s0"),
+        (f"infiniband efa_0: {UNANSWERED}", "efa_0"),
+        ("efa 0000:4f:00.0 rdmap79s0: Admin queue is closed", "0000:4f:00.0"),
+        ("efa 0000:4f:00.0: Reset indication didn't turn on", "0000:4f:00.0"),
+        ("infiniband rdmap79s0: The device didn't send any completion for admin cmd CREATE_QP(1)", "rdmap79s0"),
+        (f"infiniband rdmap79s0: {NO_INTERRUPT} for admin cmd CREATE_QP(1)", "rdmap79s0"),
+    ],
+)
+def test_an_efa_device_that_does_not_answer_is_dead(host_with: Callable[..., Host], line: str, device: str) -> None:
+    facts = efa_kernel.collect(host_with({**machine(line), **EFA}))
+    (finding,) = efa_kernel.judge(facts, Policy())
+    assert ("efa-device-dead", "P0", False) == (finding.rule.id, finding.rule.priority, finding.rule.gateable)
+    assert finding.detail.startswith(f"{device}: ")
+    assert ["drain", "reboot", "replace"] == [one.harm for one in finding.suggestions][-3:]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"ena 0000:00:05.0 ens5: {UNANSWERED}",  # the other network driver prints the same words
+        f"infiniband erdma_0: {UNANSWERED}",
+        f"python3[77]: infiniband rdmap79s0: {UNANSWERED}",
+        "infiniband rdmap79s0: Failed to process command REG_MR (opcode 7) comp_status 1 err -12",
+    ],
+)
+def test_what_other_drivers_and_programs_say_kills_no_efa_device(host_with: Callable[..., Host], line: str) -> None:
+    assert () == efa_kernel.collect(host_with({**machine(line), **EFA})).dead

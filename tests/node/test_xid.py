@@ -580,3 +580,32 @@ def test_what_explain_needs_is_there_by_number() -> None:
     assert None is xid.row(4000)
     switch = xid.switch_row(20034)
     assert switch and "sxid-20034" == switch.id
+
+
+@pytest.mark.parametrize(
+    ("text", "priority", "advice"),
+    [
+        (
+            "Row Remapper Error: (0x000000000003f8c0) - All reserved rows for bank are remapped",
+            "P0",
+            "reboot_then_replace",
+        ),
+        (
+            "Row Remapper: (0x3f8c0) - Attempting to remap a row that is already pending remapping. "
+            "Remapping will occur when the GPU is reset",
+            "P1",
+            "reboot_after_job",
+        ),
+        ("DRAM Retirement failed due to pending bank remap at 0x000000000003f8c0", "P1", "reboot_after_job"),
+        ("DRAM Retirement failed due to internal error at 0x000000000003f8c0", "P0", "reboot_then_replace"),
+    ],
+)
+def test_64_of_a_repair_that_only_waits_is_no_failed_one(text: str, priority: str, advice: str) -> None:
+    verdict = xid_decode.decode(line(64, text=text), xid_table.row(64), [], 595)
+    assert (priority, advice) == (verdict.priority, verdict.advice)
+
+
+def test_no_note_turns_off_firmware_that_the_open_driver_needs() -> None:
+    row = xid_table.row(119)
+    assert row is not None
+    assert "open driver" in row.note

@@ -64,7 +64,7 @@ def test_another_file_beside_a_named_script_is_not_run_and_under_a_glob_it_is(po
 def test_a_script_that_others_may_change_is_named_with_its_mode(policy):
     loose = Entry(GOOD.path, False, True, f"{FOLDER} has mode 0777")
     [finding] = doctor_scripts.judge(doctor_scripts.Facts((hook(loose),)), policy)
-    assert ("hook-owner", f"{FOLDER} has mode 0777; root's, and mode 0755 wanted") == (finding.rule.id, finding.detail)
+    assert ("hook-owner", f"{FOLDER} has mode 0777; expected root's, mode 0755") == (finding.rule.id, finding.detail)
 
 
 def test_a_python_that_is_not_there_is_told(policy):
@@ -198,7 +198,7 @@ def test_an_id_of_the_gate_that_never_gates_is_told_with_its_like(policy):
     assert ("policy-gate-unknown", "P1") == (finding.rule.id, finding.rule.priority)
     assert ["efa-mising", "memlock-default", "xid-13", "xid-9999"] == [one.split("'")[1] for one in facts.gate]
     assert "did you mean efa-missing" in facts.gate[0]
-    assert "no hardware of the node" in facts.gate[1]
+    assert "not about hardware of the node" in facts.gate[1]
     assert [] == site(policy, gate=())
 
 

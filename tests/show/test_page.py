@@ -9,9 +9,12 @@ from html.parser import HTMLParser
 
 import pytest
 
+from hpslurm.cluster import guard, view
 from hpslurm.cluster.model import CONTROLLER, WORKER, Member, Members
 from hpslurm.cluster.node_rows import node_rows
+from hpslurm.cluster.plans import plans
 from hpslurm.core.finding import LOOK, P0, P1, P2, Evidence, Rule, Suggestion
+from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Result
 from hpslurm.core.records import Record
 from hpslurm.show import page as html
@@ -39,7 +42,9 @@ def finding(rule=BAD, subject="ip-10-1-0-2", text="31 of 32"):
 def page(*findings, **how):
     found = Result("efa", "fail", findings=findings) if findings else Result("efa", "pass")
     results, everyone = [found, *how.pop("more", ())], members(**how)
-    return html.page(results, node_rows(results, everyone), ["Slurm nodes: 3"], everyone.now, everyone.cluster)
+    answer = view.answer(results, everyone, plans(results, guard.scene_of(results, everyone, Policy()), Policy()))
+    rows = node_rows(results, everyone)
+    return html.page(results, rows, ["Slurm nodes: 3"], everyone.now, everyone.cluster, answer=answer)
 
 
 def tags(text):
@@ -79,7 +84,7 @@ def test_findings_commands_and_sections_are_there():
         "[FAIL] P0 efa-missing · ip-10-1-0-2",
         "[FAIL] P1 shm-small · ip-10-1-0-3",
         "[INFO] P2 record-missing",
-        "<pre>srun -w ip-10-1-0-2 ls</pre>",
+        '<pre class="command">srun -w ip-10-1-0-2 ls</pre>',
         "debugging-guide.md § 17 (hpslurm explain shm-small)",
         "Issues found: 3 (1 P0, 1 P1, 1 P2)",
     ):
@@ -107,6 +112,26 @@ def test_a_node_that_nobody_saw_is_not_shown_as_fine():
         assert grade == row.grade
 
 
+def test_the_page_begins_with_the_verdict_and_the_plan_of_each_node() -> None:
+    text = page(finding(), finding(SLOW, "ip-10-1-0-2"), finding(SLOW, "ip-10-1-0-3"))
+    verdict, plan, rules = (
+        text.index(words)
+        for words in (
+            "[FAIL] Cluster demo: 2 of 3 nodes need attention",
+            "What to do, by node",
+            "<h2>All findings, by rule</h2>",
+        )
+    )
+    assert verdict < plan < rules
+    assert "<h3>P0 · ip-10-1-0-2" in text[plan:rules]
+    assert 2 == text[plan:rules].count("<article")
+
+
+def test_a_column_that_no_node_has_is_left_out() -> None:
+    heads = re.findall(r'<th aria-sort="none">(\w+)</th>', page(finding()))
+    assert ["Node", "Role", "Slurm", "Record", "Findings"] == heads
+
+
 def rendered(path, *options):
     """The page's DOM after its script ran, in a real browser."""
     words = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={path.parent}/profile"]
@@ -118,10 +143,22 @@ def rendered(path, *options):
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium")
 def test_in_a_browser_the_script_runs_the_filter_works_and_foreign_script_does_not(tmp_path):
     path = tmp_path / "report.html"
-    path.write_text(page(finding(text=EVIL), reason=EVIL))
+    path.write_text(page(finding(text=EVIL), finding(SLOW, "ip-10-1-0-3"), reason=EVIL))
     text = rendered(path)
     assert "3 of 3 nodes" in text  # the policy that the page gives itself lets its own script run
     assert "<title>hpslurm diagnose · demo</title>" in text
+    assert text.count('<pre class="command">') == text.count(">copy</button>") > 0
     filtered = rendered(path, "#efa-missing")
     assert "1 of 3 nodes" in filtered
     assert 2 == len(re.findall(r"<tr [^>]*hidden", filtered))
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium")
+def test_in_a_browser_ten_thousand_nodes_are_sorted_by_the_column_that_is_clicked(tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text(page(finding(), count=10_000))
+    assert path.stat().st_size < 6_000_000
+    text = rendered(path, "#|0")  # as a click on the head of the first column
+    names = re.findall(r"■</span> (ip-10-1-0-\d+)</td>", text)
+    assert (10_000, ["ip-10-1-0-1", "ip-10-1-0-2", "ip-10-1-0-3"]) == (len(names), names[:3])
+    assert 'aria-sort="ascending"' in text

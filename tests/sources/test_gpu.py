@@ -104,6 +104,7 @@ def test_every_answer_of_a_healthy_gpu_arrives(tmp_path: Path, library: Path) ->
         persistence=1,
         processes=(),
         mig=(0, 0),
+        activity=(0, 71000, 700000, 4, 345),
     )
     assert wanted == here.gpus[3]
 
@@ -315,9 +316,19 @@ def test_no_error_code_at_any_call_crashes_or_passes_unseen(in_process: InProces
 
 
 def _only_names(call: str) -> bool:
-    """Calls whose answer no probe judges, or that have a second call to fall back to."""
+    """Calls whose answer no probe judges (what a GPU does just now), or that have a second one to fall back to."""
     return call.startswith("nvmlSystem") or call.endswith(
-        ("ThrottleReasons", "PendingStatus", "RetiredPages", "Driver_v2")
+        (
+            "UtilizationRates",
+            "PowerUsage",
+            "PowerLimit",
+            "MemoryInfo",
+            "ClockInfo",
+            "ThrottleReasons",
+            "PendingStatus",
+            "RetiredPages",
+            "Driver_v2",
+        )
     )
 
 

@@ -188,7 +188,7 @@ def test_a_rank_that_a_deaf_mpirun_leaves_behind_is_ended_with_it(where, tmp_pat
     program.write_text(MPIRUN)
     program.chmod(0o755)
     (tmp_path / "steps").touch()
-    events = list(launch.run([step("a", "prog", seconds=1.0, mpirun=str(program))], where, grace=0.5))
+    events = list(launch.run([step("a", "prog", seconds=2.0, mpirun=str(program))], where, grace=0.5))
     assert events[-1].timed_out
     rank = int(events[0].text)
     for _ in range(50):  # init takes its time to reap it

@@ -249,6 +249,42 @@ def test_a_job_that_the_controller_forgot_comes_from_accounting(machine):
     assert ("FAILED", 7, "sacct") == (job.state, job.exit_code, job.source)
 
 
+ENDED = "2026-11-30T10:00:00"
+NOW = 1_796_036_400.0  # an hour later
+
+
+def day_of(*rows, ids=()):
+    return "".join(
+        f"printf '%s\\n' '{sacct_row(JobIDRaw=number, **row)}'\n" for number, row in zip(ids, rows, strict=True)
+    )
+
+
+def test_the_days_failed_jobs_of_a_user_come_newest_first_and_no_others(machine):
+    rows = day_of(
+        {"End": ENDED},
+        {"End": "2026-11-30T10:30:00", "State": "TIMEOUT"},
+        {"End": ENDED, "State": "COMPLETED"},
+        {"End": ENDED, "UID": "1002"},
+        {"End": "2026-11-28T10:00:00"},
+        ids=("7", "8", "9", "10", "11"),
+    )
+    asked = machine(scontrol=NO_JSON + "true", sacct=rows)
+    assert [(8, "TIMEOUT"), (7, "FAILED")] == [(job.id, job.state) for job in slurm.failed_jobs(asked, 1001, NOW)[0]]
+    assert [8, 10, 7] == [
+        job.id for job in slurm.failed_jobs(machine(scontrol=NO_JSON + "true", sacct=rows), None, NOW)[0]
+    ]
+
+
+def test_failed_jobs_are_unknown_only_when_nobody_could_be_asked(machine):
+    gone = 'echo "Unable to contact slurm controller (connect failure)" >&2; exit 1'
+    with pytest.raises(Unknown, match="slurmctld does not answer"):
+        slurm.failed_jobs(machine(scontrol=gone, sacct=gone), 1001, NOW)
+    jobs, why = slurm.failed_jobs(machine(scontrol=NO_JSON + "true", sacct=gone), 1001, NOW)
+    assert ([], True) == (jobs, why.startswith("sacct: "))
+    jobs, why = slurm.failed_jobs(machine(scontrol=NO_JSON + "true", sacct=NO_ACCOUNTING), 1001, NOW)
+    assert ([], slurm.NO_ACCOUNTING) == (jobs, why)
+
+
 def test_a_silent_accounting_is_not_proof_that_a_job_never_was(machine):
     with pytest.raises(Unknown, match=r"sacct: .*slurmdbd"):
         slurm.job(machine(scontrol=FORGOTTEN, sacct='echo "sacct: error: slurmdbd: gone" >&2; exit 1'), "7")

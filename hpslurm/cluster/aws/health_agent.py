@@ -45,7 +45,9 @@ _CONDITION = re.compile(r"Node condition (?P<condition>\w+) is now: (?P<state>Tr
 # Most conditions name a trouble, and True is bad; those that name a good state are bad when they are False.
 _GOOD = re.compile(r"(?i)(?:health|healthy|ready)$")
 _DEVICE = re.compile(r" on [0-9a-fA-F:.]+$")  # of an Xid: which GPU of its machine
-_WANTS = {"NvidiaErrorReboot": "a reboot", "NvidiaErrorTerminate": "a replacement"}
+# NvidiaErrorReboot, NvidiaErrorTerminate, and what comes for other devices: the last word says what it wants.
+_RECOVERY = re.compile(r"(?P<wants>Reboot|Terminate)$")
+_WANTS = {"Reboot": "a reboot", "Terminate": "a replacement"}
 
 
 @dataclass(frozen=True)
@@ -185,8 +187,8 @@ def _of_condition(condition: str, state: str, reason: str, number: str) -> Repor
     what = " ".join(filter(None, (reason, number))) or condition
     if not bad:
         return Report(CLEARED, f"{condition} {state}", condition=condition)
-    if condition in _WANTS:
-        return Report(FAULT, what, _WANTS[condition], condition)
+    if match := _RECOVERY.search(condition):
+        return Report(FAULT, what, _WANTS[match["wants"]], condition)
     return Report(VIOLATION, f"{condition} {what}" if what != condition else condition, condition=condition)
 
 

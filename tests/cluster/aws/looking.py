@@ -12,12 +12,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hpslurm.cluster import gather, guard, view
+from hpslurm.cluster import gather, guard, plans, view
 from hpslurm.cluster.aws import checks, whom
 from hpslurm.core.finding import Finding
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Result
 from hpslurm.show import render
+from hpslurm.show.plan import Plan
 from hpslurm.sources.host import Host
 from tests.aws_server import serve
 
@@ -123,8 +124,10 @@ class World:
 class Seen:
     """What a look came to."""
 
-    def __init__(self, results: list[Result], text: str, calls: dict[str, int], seconds: float) -> None:
-        self.results, self.text, self.calls, self.seconds = results, text, calls, seconds
+    calls: dict[str, int]
+
+    def __init__(self, results: list[Result], planned: list[Plan], text: str, screen: str, seconds: float) -> None:
+        self.results, self.plans, self.text, self.screen, self.seconds = results, planned, text, screen, seconds
         self.findings = [finding for result in results for finding in result.findings]
 
     def of(self, subject: str) -> list[Finding]:
@@ -139,8 +142,9 @@ class Seen:
         return found
 
     def commands(self, subject: str = "") -> list[str]:
-        """Every command that is suggested for it (for anything), with its name filled in."""
-        return [
+        """Every command that is suggested for it (for anything), with its name filled in: by rule, and in its plan."""
+        steps = [step for plan in self.plans for step in plan.steps if not subject or subject in step.nodes]
+        return [step.command for step in steps if step.command] + [
             render.filled(item.command, finding.subject)
             for finding in (self.of(subject) if subject else self.findings)
             for item in finding.suggestions
@@ -173,10 +177,13 @@ def ask(root: Path, *, slurm: bool = True, policy: Policy | None = None, **optio
         host, rules, [], ask_slurm=slurm, ask_aws=lambda layout: checks.collect(whom.Options(**told), layout)
     )
     seconds = time.monotonic() - began
-    results = guard.guarded(half, rules)
+    scene = guard.of_half(half, rules)
+    results = guard.guarded(half.results, scene, rules)
+    planned = plans.plans(half.results, scene, rules)
     with render.as_wide_as(200):
         text = "\n".join(view.text(results, half.members))
-    return Seen(results, text, {}, seconds)
+        screen = "\n".join(view.first_screen(results, half.members, planned))
+    return Seen(results, planned, text, screen, seconds)
 
 
 def put(root: Path, world: World) -> None:

@@ -90,6 +90,11 @@ def test_a_line_that_is_no_json_is_still_read():
     assert "agent-fault" == health_agent.understand("Node condition NvidiaErrorReboot is now: True " + MARK).rule.id
 
 
+def test_a_condition_of_another_device_is_a_fault_that_wants_what_its_last_word_says():
+    report = health_agent.understand("Node condition EFAErrorTerminate is now: True " + MARK)
+    assert ("agent-fault", "a replacement") == (report.rule.id, report.wants)
+
+
 def test_the_fault_is_told_of_the_node_once_with_all_lines():
     found = agent(line(XID_71, 5), line(XID_71, 9))
     assert [("agent-fault", "ip-10-1-0-1")] == ids(found)

@@ -81,7 +81,7 @@ def test_an_update_is_suggested_for_the_group_that_is_old_and_never_for_the_cont
     for group in world.groups.values():
         group["ImageVersionStatus"] = "EndOfLife"
     seen = look(tmp_path, world)
-    (update,) = [command for command in seen.commands() if "update-cluster-software" in command]
+    (update,) = {command for command in seen.commands() if "update-cluster-software" in command}
     assert '--instance-groups \'[{"InstanceGroupName":"worker-group-1"}]\'' in update
     assert "this is the controller" in seen.one("hyperpod-image-old", "controller-machine").detail
 

@@ -1,0 +1,99 @@
+"""How often ``hpslurm hang`` names the right ranks, on samples of jobs that were made; and how long it takes.
+
+    python benchmarks/hang.py                     a first look
+    python benchmarks/hang.py --seeds 8           as in benchmarks/hang.md
+
+The samples (``tests/fake/hanging.py``): one group, or pipelines of 4 and 8 stages in which the many wait at different
+places by design; one or two ranks to blame, out of ten kinds; with Python stacks and without. "named": exactly those
+ranks are named; "right": with the cause. "accused": looks in which an innocent rank is named. "silent": looks that
+name nobody. Rows with nobody to blame: a job that hangs for a reason that no rank shows, and one that works. The last
+lines are means over the rows with somebody to blame, each row the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from hpslurm.core import records
+from hpslurm.job import hang, hang_facts
+from hpslurm.job.hang_case import Verdict
+from tests.fake import hanging
+
+SIZES = (16, 128, 1024, 8192)
+PIPELINES = (1, 4, 8)
+HEAD = "| ranks | stages | stacks | to blame | looks | named | right | accused | silent |\n" + "|---" * 9 + "|"
+
+
+def cell(ranks: int, pipeline: int, stacks: bool, culprits: int, seeds: int) -> tuple[str, float, float, float]:
+    kinds = hanging.KINDS if culprits else hanging.NONE
+    looks = exact = right = accused = silent = 0
+    for kind in kinds:
+        for seed in range(seeds):
+            made = hanging.made(ranks, kind, culprits, pipeline, stacks, seed)
+            verdict = hang.judge(made.sample)
+            named = {suspect.rank for suspect in verdict.suspects}
+            looks += 1
+            exact += named == made.culprits
+            right += named == made.culprits and (verdict.cause in made.causes if culprits else _fits(kind, verdict))
+            accused += bool(named - made.culprits)
+            silent += not named
+    row = (
+        f"| {ranks} | {pipeline} | {'yes' if stacks else 'no'} | {culprits} | {looks} "
+        f"| {exact / looks:.3f} | {right / looks:.3f} "
+        f"| {accused / looks:.4f} | {silent / looks:.3f} |"
+    )
+    return row, exact / looks, right / looks, accused / looks
+
+
+def _fits(kind: str, verdict: Verdict) -> bool:
+    """Of a job that works it must not be said that it hangs."""
+    return kind != "works" or not verdict.hangs
+
+
+def speed() -> str:
+    """Reading and judging what 1,000 nodes of 8 ranks send."""
+    made = hanging.made(8000, "data", 1, 8, True, 0)
+    lines = [records.encode(line, ascii_only=True) for line in hang_facts.lines_of(made.sample)]
+    largest = max(map(len, lines))
+    began = time.monotonic()
+    sample = hang_facts.sample_of(map(json.loads, lines))
+    assert sample is not None
+    hang.judge(sample)
+    seconds = time.monotonic() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    return f"1,000 nodes of 8 ranks: {seconds:.2f} s, {peak} MiB at most, {largest / 1024:.1f} KiB the largest node"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=10, help="of each kind; the largest size has a tenth")
+    chosen = parser.parse_args()
+    began = time.monotonic()
+    print(speed())
+    print(HEAD)
+    shares: dict[bool, list[tuple[float, ...]]] = {True: [], False: []}
+    for ranks in SIZES:
+        for pipeline in PIPELINES:
+            for stacks in (True, False):
+                for culprits in (1, 2, 0):
+                    seeds = max(1, chosen.seeds // (20 if ranks > 1024 else 4 if ranks > 128 else 1))
+                    row, *rates = cell(ranks, pipeline, stacks, culprits, seeds)
+                    print(row, flush=True)
+                    if culprits:
+                        shares[stacks].append(tuple(rates))
+    for stacks, rows in shares.items():
+        exact, right, accused = (sum(column) / len(rows) for column in zip(*rows, strict=True))
+        words = "with" if stacks else "without"
+        print(f"{words} stacks: {exact:.4f} named, {right:.4f} right, {accused:.4f} accuse an innocent")
+    print(f"{time.monotonic() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
