@@ -21,7 +21,7 @@ from hpslurm.bundle import archive
 from hpslurm.bundle.archive import Part
 from hpslurm.bundle.parts import Bundle, Request, WrongWindow, collect, utc
 from hpslurm.cli import options
-from hpslurm.cluster.aws import checks
+from hpslurm.cluster.aws import whom
 from hpslurm.core import records
 from hpslurm.core.text import clean, whole
 from hpslurm.show import render
@@ -141,7 +141,7 @@ def command(
         raise click.UsageError(f"--output {clean(output, 200)} does not end in {ENDS}")
     if output and not dry_run:
         _refuse(output, force)
-    options = checks.Options(cluster, region, profile)
+    options = whom.Options(cluster, region, profile)
     request = Request(
         job, options, since, until, logs, results, reports, policy_path, not no_aws, not no_slurm, root, limit, hang
     )
