@@ -5,8 +5,11 @@
 # make coverage  which lines the tests without daemons run
 # make mutants   changes a sample of constants, one at a time, and says which no test notices (MUTANTS="hpslurm/node")
 # make bench     figures that take long or need a quiet machine
+# make soak      10,000 job starts on a real Slurm with faults at random (root; SOAK="--jobs 500 --seed 2"); goes on where it ended
+# make fuzz      every reader on 100,000 random inputs, every expression on strings made to hold it up (FUZZ="--only scan")
 # make dist      sdist and wheel, tried from the sdist (docs/release.md)
 # make pyz       hpslurm-check.pyz: the check in one file, for containers
+# make facts     compares the tables with their sources (SOURCES="nccl=FOLDER@TAG ...", docs/maintaining.md)
 # make man       man pages, in build/man
 # make venv      only the set-up: .venv, and Slurm from apt where we are root
 #
@@ -19,7 +22,7 @@ BIN = .venv/bin
 WORKERS ?= 2
 export TMPDIR := /tmp/hpslurm-$(shell id -u)
 
-.PHONY: demo test quick lint mutants coverage dist bench pyz man venv clean
+.PHONY: demo test quick lint mutants soak fuzz coverage dist bench pyz facts man venv clean
 
 demo:
 	@$(PYTHON) tests/lab/prepare.py --daemons
@@ -57,11 +60,22 @@ dist: venv
 mutants: venv
 	@$(BIN)/python tests/mutants.py --sample 40 $(MUTANTS)
 
+soak:
+	@$(PYTHON) tests/lab/prepare.py --daemons
+	@$(BIN)/python tests/lab/contain.py $(BIN)/python tests/lab/soak.py $(SOAK)
+
+fuzz: venv
+	@HPSLURM_FUZZ=1 $(BIN)/python -m pytest -q tests/test_linear.py
+	@$(BIN)/python tests/fuzz.py $(FUZZ)
+
 bench: venv
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
 
 pyz: venv
 	@$(BIN)/python -m hpslurm.pyz hpslurm-check.pyz
+
+facts: venv
+	@$(BIN)/python docs/facts.py $(SOURCES)
 
 man: venv
 	@$(BIN)/python docs/man.py build/man && echo "man -l build/man/hpslurm.1"

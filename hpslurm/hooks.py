@@ -42,7 +42,7 @@ _GPU = (
     "node.gpu_processes",
     "node.gpu_counters",
 )
-_KERNEL = ("node.xid", "node.gpu_kernel", "node.oom", "node.kernel_faults")
+_KERNEL = ("node.xid", "node.gpu_kernel", "node.efa_kernel", "node.oom", "node.kernel_faults")
 _HOST = (
     "node.disk",
     "node.clock",
@@ -171,14 +171,14 @@ def hook(name: str, words: list[str], env: Mapping[str, str]) -> str:
         if result.outcome == probe.UNKNOWN:
             say(f"{result.probe} not checked: {result.note}")
     host.end_all()
-    if name == "epilog" and policy.scan_job_output:
-        _read_output(writer, env, limit - (time.monotonic() - began) - COPY - 0.5)
     gated = _gated(name, results, policy, results_folder, node)
     if name == "prolog":
         _tell(writer, node, env, results)
     _keep(writer, records.end_line(results, gated=[one.rule.id for one in gated], **_cost(began)))
     if writer.part:
         _finish(writer, policy, results_folder, min(COPY, limit - (time.monotonic() - began) - 0.2))
+    if name == "epilog" and writer.part and policy.scan_job_output:
+        _add_output(writer, policy, results_folder, env, began + limit)
     return DRAIN if gated else OK
 
 
@@ -191,19 +191,27 @@ def _all_results(
         yield from grown(policy, so_far, results, run)
 
 
-def _read_output(writer: records.Writer | _NoWriter, env: Mapping[str, str], seconds: float) -> None:
-    """On the job's first node: what its output tells, as events into the record."""
+def _add_output(
+    writer: records.Writer | _NoWriter, policy: Policy, results: str, env: Mapping[str, str], end: float
+) -> None:
+    """On the job's first node: what its output tells, as events into the record that is complete and copied by now.
+
+    The output is the user's, and may be made to take all the time that there is.
+    """
+    seconds = end - time.monotonic() - COPY - 0.5
     if not env.get("SLURM_JOB_ID") or seconds <= 0:
         return
+    assert isinstance(writer, records.Writer)
     try:
         from hpslurm.scan import joblog
 
         events, notes = joblog.epilog(env, seconds=min(joblog.SECONDS, seconds))
+        if events:
+            writer.amend(events)
+            _copy(writer, policy, results, min(COPY, end - time.monotonic() - 0.2))
     except Exception as error:
         say(f"the job's output was not scanned: {probe.reason(error)}")
         return
-    for line in events:
-        _keep(writer, line)
     for note in notes:
         say(f"the job's output: {note}")
 
@@ -255,9 +263,22 @@ def _before(results: str, run: Mapping[str, object]) -> tuple[dict[str, object],
     except (OSError, ValueError) as error:
         return {}, f"nothing to compare with: {probe.reason(error)}"
     for what in ("job", "restart", "boot"):
-        if record.run.get(what) != run[what]:
+        if record.run.get(what) != run[what] and not (what == "restart" and _requeued(record, results, run)):
             return {}, f"nothing to compare with: the prolog's record is of another {what}"
     return {one.probe: one.facts for one in record.results if one.facts}, ""
+
+
+def _requeued(prolog: records.Record, results: str, run: Mapping[str, object]) -> bool:
+    """Slurm counts a restart before the epilog of the start that it ends. So the number may be one higher, as long as
+    no epilog has come since that prolog."""
+    before, now = prolog.run.get("restart"), run["restart"]
+    if not isinstance(before, int) or now != before + 1:
+        return False
+    try:
+        last = records.read(f"{results}/jobs/{run['job']}/{run['node']}.epilog.jsonl", str(run["node"]), "epilog")
+    except (OSError, ValueError):
+        return True
+    return float(last.run.get("time") or 0) < float(prolog.run.get("time") or 0)
 
 
 class _NoWriter:
@@ -307,11 +328,19 @@ def _finish(writer: records.Writer | _NoWriter, policy: Policy, results: str, se
         writer.close()
     except OSError as error:
         say(f"record not completed, {writer.part}: {error.strerror}")
+        writer.part = ""
         return
-    if policy.results_shared and (why := records.copy_to_shared(writer.path, results, policy.results_shared, seconds)):
-        say(why)
+    _copy(writer, policy, results, seconds)
     if writer.name.endswith(".epilog.jsonl"):
         records.prune(results, policy.keep_days, policy.keep_jobs)
+
+
+def _copy(writer: records.Writer, policy: Policy, results: str, seconds: float) -> None:
+    if not policy.results_shared:
+        return
+    days = policy.shared_keep_days if writer.name.endswith(".epilog.jsonl") else 0
+    if why := records.copy_to_shared(writer.path, results, policy.results_shared, seconds, days):
+        say(why)
 
 
 def _gated(name: str, results: list[Result], policy: Policy, results_folder: str, node: str) -> list[Finding]:

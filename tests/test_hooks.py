@@ -252,8 +252,51 @@ def test_without_this_starts_prolog_the_gain_is_unknown(tmp_path: Path, machine:
     run(tmp_path, name="epilog")
     assert ("unknown", True) == (grown_result(tmp_path)["outcome"], "does not exist" in str(grown_result(tmp_path)))
     run(tmp_path, SLURM_JOB_RESTART_COUNT="0")
+    run(tmp_path, name="epilog", SLURM_JOB_RESTART_COUNT="0")
     run(tmp_path, name="epilog", SLURM_JOB_RESTART_COUNT="1")
     assert ("unknown", True) == (grown_result(tmp_path)["outcome"], "another restart" in str(grown_result(tmp_path)))
+
+
+def test_the_epilog_of_a_requeued_start_finds_its_prolog(tmp_path: Path, machine: Path) -> None:
+    run(tmp_path, SLURM_JOB_RESTART_COUNT="0")
+    count(machine, "rdma_read_wr_err", 9)
+    run(tmp_path, name="epilog", SLURM_JOB_RESTART_COUNT="1")  # Slurm counts before the epilog
+    assert "fail" == grown_result(tmp_path)["outcome"]
+    run(tmp_path, name="epilog", SLURM_JOB_RESTART_COUNT="2")
+    assert "another restart" in str(grown_result(tmp_path))
+
+
+def output_of_a_job(tmp_path: Path, text: str) -> dict[str, str]:
+    (tmp_path / "slurm-77.out").write_text(text)
+    about = {"SLURM_JOB_USER": "", "SLURM_JOB_UID": str(os.getuid()), "SLURM_JOB_WORK_DIR": str(tmp_path)}
+    return {**about, "SLURM_JOB_NODELIST": "n1", "SLURM_JOB_STDOUT": "slurm-%j.out"}
+
+
+def test_what_the_jobs_output_tells_is_added_before_the_last_line(tmp_path: Path, machine: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir(mode=0o755)
+    env = output_of_a_job(tmp_path, "[rank3]: torch.OutOfMemoryError: CUDA out of memory.\n")
+    _, err = run(tmp_path, name="epilog", policy=f"results_shared = '{shared}'", **env)
+    kinds = [line["type"] for line in record(tmp_path, "epilog")]
+    assert ("run", "end", 1) == (kinds[0], kinds[-1], kinds.count("end")), err
+    assert "event" in kinds, err
+    assert (shared / "jobs/77/n1.epilog.jsonl").read_text() == (
+        tmp_path / "results/jobs/77/n1.epilog.jsonl"
+    ).read_text()
+    assert [] == list((tmp_path / "results").rglob("*.part"))
+
+
+def test_a_job_output_that_takes_all_the_time_costs_no_record(tmp_path: Path, machine: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir(mode=0o755)
+    lines = ("boto" * 1000 + "\n", "\n" * 1000, "oom-kill:constraint=" + "a,task_memcg=" * 300, "munge" * 9000)
+    began = time.monotonic()
+    env = output_of_a_job(tmp_path, "".join(lines) * 60)
+    _, err = run(tmp_path, "--limit", "4", name="epilog", policy=f"results_shared = '{shared}'", **env)
+    for folder in (shared, tmp_path / "results"):
+        text = (folder / "jobs/77/n1.epilog.jsonl").read_text()
+        assert "end" == json.loads(text.splitlines()[-1])["type"], err
+    assert time.monotonic() - began < 12  # four, and what a busy machine adds
 
 
 def test_counters_that_were_reset_are_unknown(tmp_path: Path, machine: Path) -> None:
@@ -332,3 +375,20 @@ def test_the_health_check_says_since_when_a_job_only_waits(tmp_path: Path, write
     run(tmp_path, name="health")
     job = activity(tmp_path)[1]["jobs"]["4711"]
     assert ("waits", earlier) == (job["doing"], job["since"])
+
+
+def test_twenty_thousand_segments_hold_no_gate_up(tmp_path: Path, machine: Path) -> None:
+    folder = tmp_path / "machine/dev/shm"
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(20_000):
+        os.close(os.open(folder / f"nccl-{number:06}", os.O_CREAT))
+    began = time.monotonic()
+    out, _ = run(tmp_path, policy="gate = ['efa-missing']")
+    assert "drain\n" == out
+    size = (tmp_path / "results/jobs/77/n1.prolog.jsonl").stat().st_size
+    assert size < 200_000
+    (facts,) = [line["facts"] for line in record(tmp_path) if line.get("probe") == "shm_stale"]
+    assert facts is None or (50, True) == (len(facts["stale"]), facts["more"])  # type: ignore[call-overload, index]
+    order = [line["probe"] for line in record(tmp_path) if line["type"] == "result"]
+    assert order.index("shm_stale") > order.index("gpu_recovery")
+    assert time.monotonic() - began < 20

@@ -33,6 +33,8 @@ def run(tmp_path: Path) -> Iterator[Run]:
         text = script.read_text().replace("-e /run/hpslurm.off ]", f"-e {off or tmp_path / 'off'} ]")
         if script == HEALTH:
             values = {"LOCK": str(tmp_path / "lock"), **values}
+        else:
+            values = {"STUCK": str(tmp_path / "stuck"), **values}
         for name, value in {"LOG": str(tmp_path / "log"), "LIMIT": "2", **values}.items():
             text, count = re.subn(rf"^{name}=.*$", lambda _, to=f"{name}={value}": to, text, flags=re.M)
             assert count == 1
@@ -66,6 +68,41 @@ def test_nothing_but_the_one_script_is_in_a_hook_folder() -> None:
         str(path.relative_to(REPO)) for path in SCRIPTS if path.parent.name in ("prolog.d", "epilog.d")
     ]
     assert all(os.access(path, os.X_OK) for path in SCRIPTS)
+
+
+@pytest.mark.parametrize("script", [PROLOG, EPILOG], ids=("prolog", "epilog"))
+def test_where_one_hangs_in_the_kernel_a_second_is_not_started(tmp_path: Path, run: Run, script: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    hang = (
+        f"os.posix_spawn('/bin/true', ['true'], {{}}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, '{tmp_path}/fifo', 0, 0)])"
+    )
+    hung = subprocess.Popen([sys.executable, "-c", f"import os; {hang}"], start_new_session=True)
+    try:
+        until = time.monotonic() + 10
+        while " D " not in Path(f"/proc/{hung.pid}/stat").read_text() and time.monotonic() < until:
+            time.sleep(0.01)
+        (tmp_path / "stuck").write_text(f"{hung.pid}\n")
+        python = stand_in(tmp_path, f"touch {tmp_path}/started; echo drain")
+        assert 0 == run(script, PYTHON=python, STUCK=str(tmp_path / "stuck")).returncode
+        assert not (tmp_path / "started").exists()
+    finally:
+        os.killpg(hung.pid, 9)
+        hung.wait()
+    run(script, PYTHON=python, STUCK=str(tmp_path / "stuck"))  # it is gone: one looks again
+    assert (tmp_path / "started").exists()
+
+
+@pytest.mark.parametrize("script", [PROLOG, EPILOG], ids=("prolog", "epilog"))
+def test_memory_pressure_ends_what_it_started_and_not_the_shell(tmp_path: Path, run: Run, script: Path) -> None:
+    before = Path("/proc/self/oom_score_adj").read_text()
+    try:
+        Path("/proc/self/oom_score_adj").write_text("-1000")
+    except OSError:
+        pytest.skip("oom_score_adj may not be lowered here")
+    Path("/proc/self/oom_score_adj").write_text(before)
+    about = f"cat /proc/$PPID/oom_score_adj /proc/self/oom_score_adj >{tmp_path}/scores; echo ok"
+    run(script, PYTHON=stand_in(tmp_path, about), STUCK=str(tmp_path / "stuck"))
+    assert "-1000 0" == " ".join((tmp_path / "scores").read_text().split())
 
 
 def own(folder: Path) -> str:

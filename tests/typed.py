@@ -170,7 +170,8 @@ def is_command(text: str) -> bool:
 
 def spans(text: str) -> Iterator[tuple[int, str]]:
     """Code spans outside blocks that begin with a program and go on: line, and the text on one line."""
-    prose = re.sub(r"^    .*$", "", text, flags=re.M)
+    prose = re.sub(r"^```.*?^```$", lambda block: "\n" * block[0].count("\n"), text, flags=re.M | re.S)
+    prose = re.sub(r"^    .*$", "", prose, flags=re.M)
     for match in re.finditer(r"`([^`]+)`", prose):
         span = " ".join(match[1].replace("\\|", "|").split())
         if " " in span and is_command(span):  # a lone word is a name

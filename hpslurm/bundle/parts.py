@@ -17,7 +17,7 @@ from hpslurm.bundle import archive, case
 from hpslurm.bundle.archive import KEPT, LOGS, RECORDS, SLURM, Part
 from hpslurm.bundle.masking import Masker
 from hpslurm.cluster import gather, guard, node_records, plans, view
-from hpslurm.cluster.aws import checks
+from hpslurm.cluster.aws import checks, whom
 from hpslurm.cluster.aws.events import EVENTS
 from hpslurm.cluster.aws.hyperpod import INSTANCES
 from hpslurm.cluster.aws.view import DESCRIBED, Need, View
@@ -63,7 +63,7 @@ LONGEST_LINE = 8192  # characters of an error line
 PEOPLE = range(1000, 60000)  # uids
 # How NCCL says in a log which settings it took, and printenv in a job's output.
 _SETTING = re.compile(
-    r"\b(?P<name>(?:NCCL|FI|TORCH)_[A-Z0-9_]+)(?: set (?:by environment |by user )?to |=)(?P<value>[^\s;,]+)"
+    r"\b(?P<name>(?:NCCL|OFI_NCCL|FI|TORCH)_[A-Z0-9_]+)(?: set (?:by environment |by user )?to |=)(?P<value>[^\s;,]+)"
 )
 SLURM_TEXTS = (
     ("slurm/config.txt", "scontrol_config", "scontrol show config"),
@@ -87,7 +87,7 @@ class Request:
     """The command line. ``since`` and ``until`` are seconds since the epoch, or None."""
 
     job: str = ""
-    options: checks.Options = checks.Options()
+    options: whom.Options = whom.Options()
     since: float | None = None
     until: float | None = None
     logs: tuple[str, ...] = ()
@@ -284,8 +284,8 @@ def _diagnosed(
 ) -> tuple[gather.Half | None, list[Result]]:
     host = Host(request.root, seconds=gather.SECONDS)
     named = request.options
-    options = checks.Options(named.cluster, named.region, named.profile, max(60.0, time.time() - window.since))
-    wanted = request.aws and checks.means_aws(options, host)
+    options = whom.Options(named.cluster, named.region, named.profile, max(60.0, time.time() - window.since))
+    wanted = request.aws and whom.means_aws(options, host)
     ask = partial(_ask_aws, options) if wanted else None
     places = [f"{request.results}/nodes"] if request.results else node_records.folders_of(rules, request.root)
     places += request.reports
@@ -297,8 +297,9 @@ def _diagnosed(
         host.end_all()
     if half is None:
         return None, []
-    results = guard.apply(half.results, half.members, rules)
-    planned = plans.plans(half.results, half.members, rules)
+    scene = guard.of_half(half, rules)
+    results = guard.guarded(half.results, scene, rules)
+    planned = plans.plans(half.results, scene, rules)
     made = plan.with_plans(records.lines(rules, os.environ, "diagnose", results), planned)
     parts.add("findings.jsonl", "\n".join(map(records.encode, made)), "hpslurm diagnose --json")
     parts.report("findings.txt", "hpslurm diagnose", lambda: view.text(results, half.members))
@@ -310,11 +311,8 @@ def _diagnosed(
     return half, results
 
 
-def _ask_aws(options: checks.Options, layout: hyperpod.Layout) -> View:
-    try:
-        return checks.collect(options, layout)
-    except checks.NoCluster as error:  # a typing mistake in a name must not cost the rest
-        return View({}, time.time(), time.time() - options.since, trouble=Unknown(str(error)))
+def _ask_aws(options: whom.Options, layout: hyperpod.Layout) -> View:
+    return checks.collect(options, layout)
 
 
 def _add_aws(view: View | None, request: Request, parts: _Parts) -> None:
@@ -478,7 +476,7 @@ def _add_records(
 
 
 def environment(kept: Iterable[Record], read: Iterable[logs.Log]) -> list[str]:
-    """``NCCL_*``, ``FI_*`` and ``TORCH_*``, by where they were seen."""
+    """``NCCL_*``, ``OFI_NCCL_*``, ``FI_*`` and ``TORCH_*``, by where they were seen."""
     where: dict[tuple[str, str], list[str]] = {}
     nodes: dict[tuple[str, str], list[str]] = {}
     for record in kept:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from contextlib import suppress
@@ -111,6 +112,9 @@ def run(command: click.Command, name: str) -> None:
         from click.shell_completion import shell_complete
 
         sys.exit(shell_complete(command, {}, name, f"_{name.upper().replace('-', '_')}_COMPLETE", asked))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # half a letter in a name must not be a traceback
     try:
         code = _ended(command, name)
         sys.stdout.flush()

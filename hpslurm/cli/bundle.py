@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
@@ -20,7 +21,7 @@ from hpslurm.bundle import archive
 from hpslurm.bundle.archive import Part
 from hpslurm.bundle.parts import Bundle, Request, WrongWindow, collect, utc
 from hpslurm.cli import options
-from hpslurm.cluster.aws import checks
+from hpslurm.cluster.aws import whom
 from hpslurm.core import records
 from hpslurm.core.text import clean, whole
 from hpslurm.show import render
@@ -140,7 +141,7 @@ def command(
         raise click.UsageError(f"--output {clean(output, 200)} does not end in {ENDS}")
     if output and not dry_run:
         _refuse(output, force)
-    options = checks.Options(cluster, region, profile)
+    options = whom.Options(cluster, region, profile)
     request = Request(
         job, options, since, until, logs, results, reports, policy_path, not no_aws, not no_slurm, root, limit, hang
     )
@@ -258,3 +259,5 @@ def text(parts: list[Part], manifest: Mapping[str, Any], output: str, written: M
     yield f"Wrote {clean(output, 200)}, {written['file_bytes']:,} bytes, sha256 {written['file_sha256']}"
     yield f"Names behind the pseudonyms, for you alone: {clean(written['names_file'], 200)}"
     yield "Read it before you send it; case.txt is to be pasted into the case."
+    yield "Suggested command (run this yourself): hand the file over where the case's attachments are too small for it"
+    yield f"  aws s3 cp {shlex.quote(clean(output, 200))} s3://BUCKET/"

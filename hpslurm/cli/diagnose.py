@@ -15,7 +15,7 @@ import click
 
 from hpslurm.cli import options
 from hpslurm.cluster import gather, guard, node_records, plans, view
-from hpslurm.cluster.aws import checks, ssm
+from hpslurm.cluster.aws import checks, ssm, whom
 from hpslurm.cluster.model import Members
 from hpslurm.cluster.node_rows import node_rows
 from hpslurm.core import policy, records
@@ -107,8 +107,8 @@ def command(
     rules = policy.load(policy_path)
     host = Host(root, seconds=gather.SECONDS)
     chosen = _chooser(only)
-    asked = checks.Options(cluster, region, profile, since)
-    ask = None if no_aws or not checks.means_aws(asked, host) else partial(_ask_aws, asked)
+    asked = whom.Options(cluster, region, profile, since)
+    ask = None if no_aws or not whom.means_aws(asked, host) else partial(_ask_aws, asked)
     if probe and ask is None:
         raise click.UsageError("--probe ssm needs AWS: pass --cluster and --region, and not --no-aws")
     nodes = partial(_ask_nodes, asked, rules, sample_nodes, bool(only), root) if probe else None
@@ -125,13 +125,15 @@ def command(
                 ask_nodes=nodes,
                 say=progress.say,
             )
-    except checks.NoCluster as error:
-        raise click.ClickException(str(error)) from None
     finally:
         host.end_all()
     _refuse_unknown(only, half, no_slurm)
-    results = guard.apply(half.results, half.members, rules)
-    made = plans.plans(half.results, half.members, rules)
+    wrong = _wrong_cluster(half)
+    if wrong and not half.readable:
+        raise click.ClickException(wrong)
+    scene = guard.of_half(half, rules)
+    results = guard.guarded(half.results, scene, rules)
+    made = plans.plans(half.results, scene, rules)
     if as_json:
         for line in plan.with_plans(records.lines(rules, os.environ, "diagnose", results), made):
             click.echo(records.encode(line))
@@ -148,10 +150,18 @@ def command(
         calls = half.view.requests
         counted = ", ".join(f"{name} {number}" for name, number in sorted(calls.items()))
         click.echo("\n".join(render.fitted(f"AWS calls: {sum(calls.values())} ({counted})")), err=True)
+    if wrong:
+        raise click.ClickException(wrong)
     if not half.readable:
         click.echo("\n".join(_nothing(half, no_slurm, no_aws, places)), err=True)
         return 1
     return 3 if _failed(results, fail_on, strict) else 0
+
+
+def _wrong_cluster(half: gather.Half) -> str:
+    """What to say of a name on the command line that no cluster has; Slurm's half is told all the same."""
+    trouble = half.view.trouble if half.view else None
+    return str(trouble) if isinstance(trouble, whom.NoCluster) and trouble.named else ""
 
 
 def _nothing(half: gather.Half, no_slurm: bool, no_aws: bool, places: Sequence[str]) -> list[str]:
@@ -164,12 +174,12 @@ def _nothing(half: gather.Half, no_slurm: bool, no_aws: bool, places: Sequence[s
     return render.fitted(line)
 
 
-def _ask_aws(asked: checks.Options, layout: Layout) -> View:
+def _ask_aws(asked: whom.Options, layout: Layout) -> View:
     return checks.collect(asked, layout)
 
 
 def _ask_nodes(
-    asked: checks.Options, rules: Policy, sample: int, named: bool, root: str, members: Members, view: View
+    asked: whom.Options, rules: Policy, sample: int, named: bool, root: str, members: Members, view: View
 ) -> tuple[Members, list[Result]]:
     from hpslurm.sources.aws import Aws
 

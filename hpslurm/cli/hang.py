@@ -21,6 +21,7 @@ from hpslurm.job.hang_case import Verdict, compared, main_step
 from hpslurm.job.hang_facts import Sample
 from hpslurm.scan import lines as scan_lines
 from hpslurm.scan.reason import UNDETERMINED
+from hpslurm.show.progress import Progress
 from hpslurm.sources import launch, slurm
 from hpslurm.sources.host import Host
 from hpslurm.sources.slurm import SlurmJob
@@ -96,11 +97,15 @@ def command(
     if saved:
         sample = _read(saved)
     else:
-        job = _job(job_id)
-        sample = _look(job, here, root)
-        if again:
-            time.sleep(again)
-            sample = compared(sample, _look(job, here, root))
+        with Progress(f"asking Slurm for job {job_id}") as progress:
+            job = _job(job_id)
+            progress.say(f"looking at the processes of job {job.id} on all its nodes")
+            sample = _look(job, here, root)
+            if again:
+                progress.say(f"waiting {again:g} s to look again")
+                time.sleep(again)
+                progress.say("looking again")
+                sample = compared(sample, _look(job, here, root))
     if save:
         _save(save, sample)
     sample = main_step(sample)

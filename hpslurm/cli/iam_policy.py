@@ -14,6 +14,17 @@ from hpslurm.core.text import clean
 from hpslurm.show import render
 from hpslurm.sources.aws import OPERATIONS, SESSION_OPERATIONS, Operation
 
+# What a region's name begins with, and its partition: an ARN of another one names nothing.
+PARTITIONS = {
+    "cn-": "aws-cn",
+    "us-gov-": "aws-us-gov",
+    "eusc-": "aws-eusc",
+    "us-isob-": "aws-iso-b",
+    "us-isof-": "aws-iso-f",
+    "us-iso-": "aws-iso",
+    "eu-isoe-": "aws-iso-e",
+    "": "aws",
+}
 Checked = Callable[[click.Context, click.Parameter, str], str]
 
 
@@ -37,7 +48,7 @@ def _like(pattern: str, what: str) -> Checked:
     "--region",
     default="*",
     show_default=True,
-    callback=_like(r"[a-z]{2}(?:-[a-z0-9]+)+", "a region, as in us-west-2"),
+    callback=_like(r"[a-z]{2,4}(?:-[a-z0-9]+)+", "a region, as in us-west-2"),
     help="Only clusters and logs of this region.",
 )
 @click.option(
@@ -49,14 +60,12 @@ def _like(pattern: str, what: str) -> Checked:
 )
 @click.option(
     "--partition",
-    default="aws",
-    show_default=True,
-    type=click.Choice(["aws", "aws-us-gov", "aws-cn"]),
-    help="AWS's own part of the world.",
+    type=click.Choice(list(dict.fromkeys(PARTITIONS.values()))),
+    help="AWS's own part of the world; by default the one that the region lies in.",
 )
 @click.option("--ssm", is_flag=True, help="Also what diagnose --probe ssm needs; it starts sessions on nodes.")
 @click.option("--why", is_flag=True, help="Print a line for each permission instead of the document.")
-def command(region: str, account: str, partition: str, ssm: bool, why: bool) -> None:
+def command(region: str, account: str, partition: str | None, ssm: bool, why: bool) -> None:
     """Print the IAM policy that hpslurm diagnose needs. All of it reads; nothing in it changes anything.
 
     \b
@@ -70,6 +79,7 @@ def command(region: str, account: str, partition: str, ssm: bool, why: bool) -> 
             note = " (needs no permission)" if operation.free else ""
             click.echo("\n".join(render.fitted(f"{operation.action:34} {operation.why}{note}")))
         return
+    partition = partition or next(name for start, name in PARTITIONS.items() if region.startswith(start))
     click.echo(json.dumps(document(operations, region, account, partition), indent=2))
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from hpslurm.cli import options
 from hpslurm.core import records
 from hpslurm.core.probe import Unknown
-from hpslurm.setup import install
+from hpslurm.setup import hook_lines, install
 from hpslurm.sources import slurm
 from hpslurm.sources.host import Host
 
@@ -43,7 +45,15 @@ def command(wanted: bool, snippet: bool, as_json: bool, root: str) -> None:
         raise click.ClickException(f"{why}\nRun this on the controller, or read slurm.conf.example.") from None
     finally:
         host.end_all()
-    here = install.site(config, slurm.slurm_conf(host), host.exists("/opt/sagemaker_cluster"))
+    conf = slurm.slurm_conf(host)
+    folder = conf.rpartition("/")[0]
+    here = install.site(
+        config,
+        conf,
+        host.exists("/opt/sagemaker_cluster"),
+        lambda path: hook_lines.is_ours(host, path if path.startswith("/") else f"{folder}/{path}"),
+        sys.prefix if sys.prefix != sys.base_prefix else install.VENV,
+    )
     if snippet:
         click.echo("\n".join(install.snippet(here)))
         return

@@ -271,7 +271,7 @@ def prepared_search(request: Request, where: launch.Allocation, how: steps.How) 
 
 @command.command("judge", context_settings=options.HELP, epilog=EXIT_CODES)
 @click.argument("file")
-@instance_type("that of this machine")
+@instance_type("that of this machine, if the run was on it")
 @click.option(
     "--nodes", type=click.IntRange(1), help="How many nodes were meant; without it, those in the device list."
 )
@@ -304,12 +304,12 @@ def judge(
       hpslurm nccl-tests judge run.txt --nodes 2 --gpus 8 --nccl-log nccl.ip-10-1-0-1.4242
     """
     with explained():
-        name = prepare.known_type(instance_type)
-        policy = policies.load(policy_path, instance=name)
         output = read_text(read_file(file), file)
         pick_table(output, number)
         for log in logs:
             read_nccl_lines(read_file(log).splitlines(True), output.log)
+        name = prepare.type_of_output(output, instance_type)
+        policy = policies.load(policy_path, instance=name)
         facts = baseline.with_own(Facts(output, name, nodes, gpus), load_baselines(baselines, policy))
         judged = verdict(facts, policy)
         click.echo("\n".join(shown(judged, output, as_json, verbose)))

@@ -60,6 +60,18 @@ def run(row: Row[Source], source: Source, policy: Policy) -> Result:
         raise
     except Exception as error:  # what was found before it broke is kept, and said to be half
         note = clean(probe.reason(error))
-        return Result(row.name, FAIL if findings else UNKNOWN, note, findings=tuple(findings))
-    figures = probe.plain(row.figures(source)) if row.figures else None
-    return Result(row.name, FAIL if findings else PASS, facts=figures, findings=tuple(findings))
+        return Result(
+            row.name, FAIL if findings else UNKNOWN, note, facts=_figures(row, source), findings=tuple(findings)
+        )
+    return Result(row.name, FAIL if findings else PASS, facts=_figures(row, source), findings=tuple(findings))
+
+
+def _figures(row: Row[Source], source: Source) -> dict[str, Any] | None:
+    """For the report's head, also where not everything could be looked at; None where there is nothing to count."""
+    if row.figures is None:
+        return None
+    try:
+        figures: dict[str, Any] = probe.plain(row.figures(source))
+    except (probe.Skip, probe.Unknown):
+        return None
+    return figures

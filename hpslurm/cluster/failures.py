@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 from hpslurm.core import toml
@@ -13,7 +14,7 @@ class Failure:
     """``retry`` is yes, no or maybe: whether trying again helps by itself."""
 
     id: str
-    contains: str
+    pattern: str
     meaning: str
     retry: str
     remedy: str
@@ -26,4 +27,4 @@ def table() -> tuple[Failure, ...]:
 
 
 def failure_of(text: str) -> Failure | None:
-    return next((row for row in table() if row.contains in text), None)
+    return next((row for row in table() if re.search(row.pattern, text)), None)

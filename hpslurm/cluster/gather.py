@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hpslurm.cluster import checks, join, matrix, node_records
 from hpslurm.cluster.aws import checks as aws_checks
-from hpslurm.cluster.model import CONTROLLER, LOGIN, WORKER, Cluster, Gathered, Member, Members
+from hpslurm.cluster.model import CONTROLLER, LOGIN, WORKER, Cluster, Gathered, Instance, Member, Members
 from hpslurm.core import probe
 from hpslurm.core.finding import Finding
 from hpslurm.core.policy import Policy
@@ -39,6 +39,7 @@ class Half:
     readable: bool
     names: frozenset[str] = frozenset()  # every node that Slurm lists, else HyperPod; and ids of instances
     view: View | None = None  # what AWS told, where it was asked
+    cluster: Cluster | None = None  # HyperPod's, where all its instances are known
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def diagnose(
 ) -> Half:
     """``folders`` hold node records (``<node>.<hook>.jsonl``); ``only`` chooses nodes by name.
 
-    ``ask_aws`` runs beside Slurm's programs. It may raise NoCluster, which is passed on.
+    ``ask_aws`` runs beside Slurm's programs; what goes wrong there stands in its view.
     ``ask_nodes`` may add records that it brought itself. ``say`` is told what is going on.
     """
     answers = _ask(host, policy, folders, ask_slurm, ask_aws, say)
@@ -86,13 +87,16 @@ def diagnose(
         results += brought
     say(f"judging {len(members.members)} nodes")
     records_of = partial(node_records.all_of, folders)
+    cluster = _whole_cluster(view, members)
     kept_in = tuple(os.path.dirname(folder) for folder in folders)
-    gathered = Gathered(members, answers.listed, answers.queue, _whole_cluster(view), records_of, kept_in)
+    gathered = Gathered(members, answers.listed, answers.queue, cluster, records_of, kept_in)
+    if view:
+        answers = replace(answers, view=_as_slurm_calls_them(view, members))
     results += _judge(gathered, answers, policy, only)
     named = frozenset(node.name for node in answers.nodes)
-    named = named or frozenset(instance.subject for instance in aws_checks.instances(view))
+    named = named or frozenset(instance.subject for instance in aws_checks.listed(view))
     readable = bool(answers.listed or answers.records.newest or (view and aws_checks.readable(view)))
-    return Half(tuple(results), members, readable, named | frozenset(ids.values()), view)
+    return Half(tuple(results), members, readable, named | frozenset(ids.values()), view, cluster)
 
 
 # asking
@@ -119,7 +123,7 @@ def _ask(
     rows = checks.of_controller(kept.hooks) if nodes else checks.OF_DAEMONS if ask_slurm else ()
     checked = checks.asked(rows, host, policy)  # before AWS is waited for: the time for programs runs out meanwhile
     say("waiting for AWS" if cloud else "waiting for Slurm")
-    view = cloud() if cloud else None
+    view = cloud(None) if cloud else None
     return _Answers(layout, nodes, queue or (), kept, view, tuple(failed), tuple(checked))
 
 
@@ -148,7 +152,7 @@ def _tried(name: str, ask: Callable[[], T], failed: list[Result]) -> T | None:
 def _join(answers: _Answers, ids: Mapping[str, str], only: Chooser | None) -> Members:
     """The nodes that were asked for; where Slurm lists none, those that left records count as nodes."""
     cluster = aws_checks.cluster(answers.view)
-    instances = aws_checks.instances(answers.view)
+    instances = aws_checks.listed(answers.view)
     newest = answers.records.newest
     members = join.join(
         [node for node in answers.nodes if only is None or only(node.name)],
@@ -172,7 +176,7 @@ def _join(answers: _Answers, ids: Mapping[str, str], only: Chooser | None) -> Me
 def instance_ids(layout: hyperpod.Layout, view: View | None) -> dict[str, str]:
     """Node name to instance id. AWS knows better than files, which are old after a replacement."""
     ids = {machine.name: machine.instance_id for machine in layout.machines}
-    ids.update((instance.subject, instance.id) for instance in aws_checks.instances(view))
+    ids.update((instance.subject, instance.id) for instance in aws_checks.listed(view))
     return ids
 
 
@@ -197,9 +201,29 @@ def roles(layout: hyperpod.Layout) -> dict[str, str]:
     return found
 
 
-def _whole_cluster(view: View | None) -> Cluster | None:
+def _whole_cluster(view: View | None, members: Members) -> Cluster | None:
     """HyperPod's cluster, where all its instances are known: only then can a node be said to have none."""
-    return aws_checks.cluster(view) if view and aws_checks.complete(view) else None
+    cluster = aws_checks.cluster(view) if view and aws_checks.complete(view) else None
+    if cluster is None:
+        return None
+    there = [instance for instance in aws_checks.listed(view) if instance.id != instance.logical]
+    joined = {member.instance_id for member in members.members if member.slurm}
+    nameless = [item for item in there if _without_name(item) and item.id not in joined]
+    return replace(cluster, unlisted=max(0, cluster.counted - len(there)), nameless=len(nameless))
+
+
+def _without_name(instance: Instance) -> bool:
+    """Whether HyperPod lists it under no name by which a node of Slurm's could be found."""
+    return not instance.address and not instance.heir and instance.role not in (CONTROLLER, LOGIN)
+
+
+def _as_slurm_calls_them(view: View, members: Members) -> View:
+    """What AWS told, with Slurm's own names for the machines: HyperPod may know them by another name, or by none."""
+    names = {member.instance.id: member.name for member in members.members if member.instance and member.slurm}
+    boots = {
+        member.name: member.slurm.boot_time for member in members.members if member.slurm and member.slurm.boot_time
+    }
+    return aws_checks.renamed(view, names, boots)
 
 
 # judging
@@ -252,7 +276,7 @@ def _of_aws(view: View, nodes: Iterable[slurm.SlurmNode], policy: Policy, only: 
     results = aws_checks.judge(view, policy, {name: tuple(names) for name, names in partitions.items()})
     if only is None:
         return results
-    others = {instance.subject for instance in aws_checks.instances(view) if not only(instance.subject)}
+    others = {instance.subject for instance in aws_checks.listed(view) if not only(instance.subject)}
     return [
         replace(result, findings=tuple(finding for finding in result.findings if finding.subject not in others))
         for result in results

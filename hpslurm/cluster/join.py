@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from hpslurm.cluster import holders
 from hpslurm.cluster.model import Instance, Member, Members
 from hpslurm.core import nodeset
 from hpslurm.core.records import Record
@@ -30,8 +31,9 @@ def join(
     """Put together what belongs to one node. Names are Slurm's; an instance that is no node of Slurm's comes last."""
     on_node = jobs_by_node(queue)
     members = []
-    left = _newest(instances)
-    by_id = {instance.id: instance for instance in left.values()}
+    left = {instance.subject: instance for instance in holders.held(instances)}
+    # An id of HyperPod's own files may be old: it counts for an instance that has no name of its own only.
+    by_id = {instance.id: instance for instance in left.values() if not instance.address and not instance.heir}
     by_address = {instance.address: instance for instance in left.values() if instance.address}
     for node in nodes:
         known_id = (instance_ids or {}).get(node.name) or node.instance_id or ""
@@ -66,14 +68,6 @@ def join(
             )
         )
     return Members(tuple(members), now, cluster, recovery, region)
-
-
-def _newest(instances: Iterable[Instance]) -> dict[str, Instance]:
-    """By name. While one is being replaced, the old and the new instance share it: the new one counts."""
-    newest: dict[str, Instance] = {}
-    for instance in sorted(instances, key=lambda instance: instance.launched or 0):
-        newest[instance.subject] = instance
-    return newest
 
 
 def jobs_by_node(queue: Iterable[Queued]) -> dict[str, list[Queued]]:

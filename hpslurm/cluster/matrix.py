@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from hpslurm.cluster import reasons
-from hpslurm.cluster.aws.hyperpod import STUCK_MINUTES, WORKING, named, span
+from hpslurm.cluster.aws.hyperpod import PLAN_OVER, STUCK_MINUTES, WORKING, named, span
 from hpslurm.cluster.model import CONTROLLER, LOGIN, Cluster, Gathered, Instance, Member, Members
 from hpslurm.cluster.slurm_nodes import is_out
 from hpslurm.core import suggest
@@ -29,6 +29,7 @@ REGISTERING = Rule("join-registering", P2, "New instance has not registered with
 NOT_REGISTERED = Rule("join-not-registered", P1, "Instance runs, and Slurm does not know it", SECTION)
 NO_INSTANCE = Rule("join-no-instance", P1, "Slurm's node has no instance", SECTION)
 BETWEEN = Rule("join-between-attempts", P2, "Slurm's node waits for an instance", SECTION)
+NOT_LISTED = Rule("join-not-listed", P2, "Node answers, and HyperPod lists no such instance", SECTION)
 
 REGISTER_MINUTES = 10  # a new group's nodes appear in slurm.conf minutes after their instances run
 LEAVING = ("ShuttingDown", "SystemUpdating", "DetachInProgress")
@@ -56,15 +57,20 @@ BUSY = "busy"
 CHECKED = "deep check"
 FAILED = "failed"
 GONE = "gone"
+STRANGE = "strange"  # a status that no table has: nobody knows what may be done to it
 
 
 @dataclass(frozen=True)
 class Reading:
-    """``words`` say what it means and what to do; ``hands_off`` takes back every change suggested for the node."""
+    """``words`` say what it means and what to do.
+
+    ``hands_off`` takes back every change suggested for the node; ``no_boot`` those that reboot or replace it.
+    """
 
     words: str
     rule: Rule | None = None
     hands_off: bool = False
+    no_boot: bool = False
 
 
 def of_slurm(node: SlurmNode | None) -> str:
@@ -92,28 +98,47 @@ def of_hyperpod(instance: Instance | None) -> str:
         return CHECKED
     if instance.status in WORKING:
         return BUSY
-    return FAILED if instance.status == "Failure" else RUNNING
+    if instance.status == "Failure":
+        return FAILED
+    return RUNNING if instance.status == "Running" else STRANGE
 
 
-def read(member: Member, cluster: Cluster, now: float) -> Reading | None:
-    """What the two states mean together; None where there is nothing to say."""
+def read(member: Member, cluster: Cluster | None, now: float) -> Reading | None:
+    """What the two states mean together; None where there is nothing to say.
+
+    Without a cluster AWS did not tell of all instances: then none can be said to be missing.
+    """
     node, instance = member.slurm, member.instance
     here, there = of_slurm(node), of_hyperpod(instance)
     if here == ABSENT:
         return _not_in_slurm(member, there, now)
     if here == ACTION:
-        return Reading("HyperPod handles the node by its reason: leave it alone", hands_off=True)
+        return _action(cluster)
     if there == GONE:
-        return _no_instance(member, cluster, now)
+        return _no_instance(member, cluster, now) if cluster else None
+    assert instance is not None
+    if there == STRANGE:
+        return Reading(_strange(instance), hands_off=True)
     if here == UP:
         return _in_use(there, instance)
-    assert instance is not None
     if there in (BUSY, CHECKED):
         what = WORKING[instance.status]
         return Reading(f"out while its instance is {instance.status} ({what}): wait; no command", WAIT, hands_off=True)
     if there == FAILED:
-        return Reading("HyperPod calls the instance failed too, and may try again: see what it says of the instance")
+        words = "HyperPod calls the instance failed too, and may try again: see what it says of the instance"
+        return Reading(words, no_boot=cluster is None or cluster.recovery != "None")
     return Reading(_OUT_BUT_RUNNING[here])
+
+
+def _action(cluster: Cluster | None) -> Reading:
+    if cluster and cluster.recovery == "None":
+        return Reading("node recovery is off: HyperPod will not act on this reason")
+    return Reading("HyperPod handles the node by its reason: leave it alone", hands_off=True)
+
+
+def _strange(instance: Instance) -> str:
+    status = instance.status or "none at all"
+    return f"its instance has the status {status}, which hpslurm does not know: look at it before any change"
 
 
 _OUT_BUT_RUNNING = {
@@ -130,8 +155,16 @@ _OUT_BUT_RUNNING = {
 def _not_in_slurm(member: Member, there: str, now: float) -> Reading | None:
     instance = member.instance
     # Controllers never are Slurm nodes; login nodes are on some images and not on others.
-    if instance is None or member.role in (CONTROLLER, LOGIN) or there != RUNNING:
+    if instance is None or member.role in (CONTROLLER, LOGIN):
         return None
+    if there in (BUSY, CHECKED):
+        return Reading(f"its instance is {instance.status} ({WORKING[instance.status]}): wait", hands_off=True)
+    if there == STRANGE:
+        return Reading(_strange(instance), hands_off=True)
+    if there != RUNNING or instance.heir:
+        return None
+    if not instance.node:
+        return Reading("HyperPod gives it no host name, so which node of Slurm's it is cannot be told")
     if not member.role:
         return Reading("not in Slurm, and nothing says whether it is a worker")
     age = None if instance.launched is None else (now - instance.launched) / 60
@@ -141,28 +174,70 @@ def _not_in_slurm(member: Member, there: str, now: float) -> Reading | None:
 
 
 def _no_instance(member: Member, cluster: Cluster, now: float) -> Reading | None:
-    if member.role in (CONTROLLER, LOGIN):
+    if member.role in (CONTROLLER, LOGIN) or member.slurm is None:
         return None
-    node = member.slurm
-    since = node.reason_time if node and node.reason_time else None
-    waited = None if since is None else (now - since) / 60
-    if cluster.scaling and (waited is None or waited < STUCK_MINUTES):
+    if cluster.nameless:
+        words = f"HyperPod lists {cluster.nameless} instances without a host name: one of them may be this node's"
+        return Reading(words, no_boot=True)
+    if _answers(member.slurm):
+        # A list lags behind by minutes while instances come and go.
+        return None if cluster.unlisted else Reading(_ANSWERS, NOT_LISTED, no_boot=True)
+    return _gone(member.slurm, cluster, now)
+
+
+_ANSWERS = (
+    "slurmd answers, so the machine is there, but HyperPod lists no instance of this name: its list lags behind, or "
+    "the instance has another host name; look again in 10 minutes, and do not remove the node"
+)
+
+
+def _answers(node: SlurmNode) -> bool:
+    return NOT_RESPONDING not in node.flags and node.state not in ("DOWN", "FUTURE", "UNKNOWN")
+
+
+def _gone(node: SlurmNode, cluster: Cluster, now: float) -> Reading:
+    """A silent node without an instance: is one on its way, or did somebody scale in?"""
+    waited = None if not node.reason_time else (now - node.reason_time) / 60
+    over = next((group for group in cluster.groups if group.short and group.plan_status in PLAN_OVER), None)
+    if over:
+        return Reading(
+            f"no instance: training plan {over.plan} of {over.name} is {over.plan_status}, and its instances went with "
+            "it; they come back with a new plan, and no command on the node helps",
+            NO_INSTANCE,
+            hands_off=True,
+        )
+    if cluster.unlisted:
+        return Reading(
+            f"no instance listed, though the groups count {cluster.unlisted} more than the list has: one is being "
+            f"replaced, or the list lags behind; wait {STUCK_MINUTES} minutes",
+            BETWEEN,
+            hands_off=True,
+        )
+    short = any(group.short for group in cluster.groups)
+    if short and (waited is None or waited < STUCK_MINUTES):
         return Reading(
             f"no instance, and a group is short of one: between two attempts of a replacement; wait {STUCK_MINUTES} "
             "minutes",
             BETWEEN,
             hands_off=True,
         )
-    if cluster.scaling:
-        return Reading("no instance for long, and a group is short of one: capacity is missing", NO_INSTANCE)
-    return Reading("no instance, and no group wants one: left over after a scale-in; an admin removes it", NO_INSTANCE)
+    if short:
+        words = (
+            "no instance for long, and a group is short of one: capacity is missing; the node comes back with the "
+            "capacity, and no command on it helps"
+        )
+        return Reading(words, NO_INSTANCE, hands_off=True)
+    words = "no instance, and no group wants one: left over after a scale-in; an admin removes it"
+    return Reading(words, NO_INSTANCE, hands_off=True)
 
 
-def _in_use(there: str, instance: Instance | None) -> Reading | None:
+def _in_use(there: str, instance: Instance) -> Reading | None:
     if there == FAILED:
-        return Reading("Slurm would start jobs there, HyperPod calls the instance failed: drain it", FAILED_IN_USE)
-    if instance is not None and instance.status in LEAVING:
-        return Reading(f"Slurm would start jobs there, its instance is {instance.status}: they will die", LOST_IN_USE)
+        words = "Slurm would start jobs there, HyperPod calls the instance failed: drain it"
+        return Reading(words, FAILED_IN_USE, no_boot=True)
+    if instance.status in LEAVING:
+        words = f"Slurm would start jobs there, its instance is {instance.status}: they will die"
+        return Reading(words, LOST_IN_USE, no_boot=True)
     if there == CHECKED:
         return Reading("a deep health check holds it in its own reservation: wait", hands_off=True)
     return Reading("coming: wait", hands_off=True) if there == BUSY else None
@@ -205,7 +280,9 @@ def beside(findings: Iterable[Finding], members: Members, cluster: Cluster) -> t
             together.append(finding)
             continue
         seen = (Evidence("HyperPod", instance_line(member.instance, members.now)), Evidence("together", reading.words))
-        together.append(replace(finding, evidence=(*finding.evidence, *seen)))
+        # The first line says whether to wait: a node that does not answer looks alike, whatever the cause.
+        detail = f"{finding.detail}; {reading.words}" if reading.hands_off or reading.no_boot else finding.detail
+        together.append(replace(finding, detail=detail, evidence=(*finding.evidence, *seen)))
     return tuple(together)
 
 
@@ -244,7 +321,7 @@ def _suggestions(rule: Rule, cluster: Cluster) -> list[Suggestion]:
             Suggestion(
                 CONFIGURE,
                 "when the line is there and slurmd is not: start it",
-                "ssh {nodes} sudo systemctl restart slurmd",
+                "clush -w {nodes} sudo systemctl restart slurmd",
             ),
         ]
     if rule == NO_INSTANCE:

@@ -13,6 +13,15 @@ from hpslurm.sources.slurm import Nodes, Queued, SlurmNode
 CONTROLLER = "controller"
 LOGIN = "login"
 WORKER = "worker"
+# What a person must know before anything is done to such a machine
+SPECIAL = {
+    CONTROLLER: "this is the controller: slurmctld and its state live there; running jobs go on without it, none "
+    "starts; save StateSaveLocation, and never replace it by hand: that is for AWS Support",
+    LOGIN: "this is a login node: no job runs there, people's sessions do; tell them before anything is changed",
+}
+# HyperPod's own words for a group, and for a software update, that is under way
+CHANGING = ("Creating", "Updating", "SystemUpdating")
+UPDATING = ("Pending", "InProgress", "RollbackInProgress")
 _NO_GPU = re.compile(r"[cimrt]\d")  # families of instance types
 
 
@@ -21,7 +30,8 @@ class Group:
     """An instance group. ``role`` is controller, login, worker, or empty where nothing says.
 
     ``security_groups`` and ``subnets`` are the ones in effect: the group's own where it
-    has some, else the cluster's.
+    has some, else the cluster's. ``updated`` counts the instances that a software update
+    has reached; ``plan`` is a training plan's name.
     """
 
     name: str
@@ -36,6 +46,15 @@ class Group:
     scaling: bool = False
     image_status: str = ""
     update: str = ""
+    updated: int | None = None
+    plan: str = ""
+    plan_status: str = ""
+    spot: bool = False
+
+    @property
+    def changing(self) -> bool:
+        """Whether HyperPod is at work on it, so that its instances may differ for a while."""
+        return self.status in CHANGING or self.update in UPDATING
 
     @property
     def short(self) -> int:
@@ -56,7 +75,11 @@ class Group:
 
 @dataclass(frozen=True)
 class Cluster:
-    """``recovery`` is Automatic, None (the word) or empty; ``continuous`` has an event history."""
+    """``recovery`` is Automatic, None (the word) or empty; ``continuous`` has an event history.
+
+    ``unlisted`` is how many instances its groups count that the list of instances lacks;
+    ``nameless`` how many are listed that no node of Slurm could be found for, for want of a name.
+    """
 
     arn: str
     id: str
@@ -69,6 +92,8 @@ class Cluster:
     orchestrator: str = "slurm"
     security_groups: tuple[str, ...] = ()
     subnets: tuple[str, ...] = ()
+    unlisted: int = 0
+    nameless: int = 0
 
     def group(self, name: str) -> Group | None:
         return next((group for group in self.groups if group.name == name), None)
@@ -77,13 +102,20 @@ class Cluster:
     def scaling(self) -> bool:
         return any(group.current != group.target for group in self.groups)
 
+    @property
+    def counted(self) -> int:
+        """How many instances its groups have, by their own counts."""
+        return sum(group.current or 0 for group in self.groups)
+
 
 @dataclass(frozen=True)
 class Instance:
     """One instance as ListClusterNodes shows it; ``node`` is the name Slurm would give it.
 
     ``launched`` is seconds since the epoch. After a replacement the node name stays and
-    the id changes, so neither may be kept from an earlier run.
+    the id changes, so neither may be kept from an earlier run. Where two instances have one
+    name, ``node`` is left to the one that answers to it; the other has ``once``, the name that it
+    had, and ``heir``, who has it now. ``logical`` is the id of one that is not there yet.
     """
 
     id: str
@@ -98,6 +130,9 @@ class Instance:
     image_status: str = ""
     role: str = ""
     zone: str = ""
+    logical: str = ""
+    once: str = ""
+    heir: str = ""
 
     @property
     def subject(self) -> str:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from hpslurm.cluster import guard, reasons
+from hpslurm.cluster import guard, matrix, reasons
+from hpslurm.cluster.guard import Scene
 from hpslurm.cluster.model import Member, Members
 from hpslurm.cluster.slurm_nodes import NO_RECOVERY, STUCK, is_out
 from hpslurm.core import suggest
 from hpslurm.core.finding import LOOK, P0, Finding, Suggestion
 from hpslurm.core.policy import Policy
-from hpslurm.core.probe import Result
+from hpslurm.core.probe import Result, unmuted
 from hpslurm.core.text import clean
 from hpslurm.core.values import replace
 from hpslurm.show import plan
@@ -24,52 +25,57 @@ from hpslurm.show.plan import OF_PEERS, Known, Plan
 NOT_ACTING = {NO_RECOVERY.id, STUCK.id}  # findings that say: HyperPod does not do what it was asked for
 
 
-def plans(results: Iterable[Result], members: Members, policy: Policy) -> list[Plan]:
+def plans(results: Iterable[Result], scene: Scene, policy: Policy) -> list[Plan]:
     """``results`` are those before the guard."""
-    findings = [finding for result in results for finding in result.findings if not finding.muted]
-    by_name = {member.name: member for member in members.members}
-    targets = guard.wanted(findings, members)
-    workers = guard.workers_of(members)
-    too_many = guard.beyond(targets, workers, policy)
-    left = [_left(finding, by_name.get(finding.subject), too_many) for finding in findings]
-    if too_many:
-        one_cause = policy.mute(guard.one_cause(targets, workers, findings, policy))
+    findings = unmuted(results)
+    left = [_left(finding, scene) for finding in findings]
+    if scene.too_many:
+        one_cause = policy.mute(guard.one_cause(findings, scene, policy))
         left += [] if one_cause.muted else [one_cause]
     not_acting = {finding.subject for finding in findings if finding.rule.id in NOT_ACTING}
-    known = {name: _known(member, name in not_acting) for name, member in by_name.items()}
-    return plan.plans(left, known, consequences(findings, members), partial(_act, by_name, members))
+    known = {member.name: _known(member, scene, member.name in not_acting) for member in scene.members.members}
+    return plan.plans(left, known, consequences(findings, scene.members), partial(_act, scene))
 
 
-def _left(finding: Finding, member: Member | None, too_many: bool) -> Finding:
+def _left(finding: Finding, scene: Scene) -> Finding:
     """The finding with what the guard leaves of its advice, and why that is less."""
     if not finding.subject:
         return finding
-    whys = {item: guard.withdrawn(item, member, too_many, finding.rule) for item in finding.suggestions}
-    kept = tuple(item for item in finding.suggestions if not whys[item])
+    whys = {item: guard.withdrawn(item, finding.subject, scene, finding.rule) for item in finding.suggestions}
+    kept = [made for item in finding.suggestions if not whys[item] for made in _put(item, finding.subject, scene)]
     notes = dict.fromkeys(why for item, why in whys.items() if why and item.harm in guard.ACTS)
     said = tuple(Suggestion(LOOK, f"no reboot or replacement is suggested: {why}") for why in notes)
     return replace(finding, suggestions=(*kept, *said))
 
 
-def _known(member: Member, not_acting: bool) -> Known:
+def _put(item: Suggestion, subject: str, scene: Scene) -> Iterable[Suggestion]:
+    """As it can be done for this node; reboots and replacements are put into words for the nodes of a plan."""
+    if item.harm in guard.ACTS:
+        return (item,)
+    return (guard.for_caller(made, scene) for made, _ in guard.put(item, [subject], scene))
+
+
+def _known(member: Member, scene: Scene, not_acting: bool) -> Known:
     out = member.slurm is not None and is_out(member.slurm)
-    return Known(out, "" if not_acting else _waits(member))
+    return Known(out, "" if not_acting else _waits(member, scene))
 
 
-def _waits(member: Member) -> str:
+def _waits(member: Member, scene: Scene) -> str:
     """What HyperPod is doing with the node by itself, or empty."""
-    if not (guard.handled(member) or guard.at_work(member)):
-        return ""
-    action = reasons.action_of(member.slurm.reason) if member.slurm else ""
+    action = reasons.action_of(member.slurm.reason) if member.slurm and is_out(member.slurm) else ""
     doing = {suggest.ACTION_REBOOT: "reboots", suggest.ACTION_REPLACE: "replaces"}.get(action)
     if doing:
         return f"HyperPod {doing} it (reason {action})"
-    status = clean(member.instance.status, 40) if member.instance else ""
-    return f"HyperPod is working on its instance ({status})"
+    if matrix.of_hyperpod(member.instance) in (matrix.BUSY, matrix.CHECKED):
+        status = clean(member.instance.status, 40) if member.instance else ""
+        return f"HyperPod is working on its instance ({status})"
+    reading = scene.reading(member.name)
+    waits = reading is not None and reading.hands_off and reading.rule is not matrix.NO_INSTANCE
+    return reading.words if reading and waits else ""
 
 
-def _act(by_name: dict[str, Member], members: Members, item: Suggestion, nodes: Sequence[str]) -> Iterable[Suggestion]:
-    return guard.acts(item, nodes, by_name, members)
+def _act(scene: Scene, item: Suggestion, nodes: Sequence[str]) -> Iterable[Suggestion]:
+    return (guard.for_caller(made, scene) for made in guard.acts(item, nodes, scene))
 
 
 def consequences(findings: Iterable[Finding], members: Members) -> dict[tuple[str, str], str]:

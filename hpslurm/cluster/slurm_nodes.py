@@ -42,8 +42,10 @@ NO_RECOVERY = Rule("action-no-recovery", P1, "Nothing will happen: node recovery
 
 STUCK_AFTER = 3600  # seconds; replacements seen took well under an hour once the node was idle
 GOOD_BASES = {"IDLE", "MIXED", "ALLOCATED"}
-# Flags that take nothing away, or that say what the base says.
+# Flags that take nothing away, or that say what the base says. EXTERNAL (a node without slurmd) is new in Slurm 26.05,
+# which also prints UNDRAIN (what an administrator asks for) in its JSON.
 HARMLESS = {"CLOUD", "COMPLETING", "PLANNED", "RESERVED", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "BLOCKED", "PERFCTRS"}
+HARMLESS |= {"EXTERNAL", "UNDRAIN"}
 REBOOT_FLAGS = {"REBOOT_REQUESTED", "REBOOT_ISSUED", "REBOOT_CANCELED"}
 POWER_FLAGS = {"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "POWERING_UP", "POWER_UP", "POWER_DRAIN", "POWERED"}
 OUT_FLAGS = {"DRAIN", "FAIL", "INVALID_REG", NOT_RESPONDING}

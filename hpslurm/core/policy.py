@@ -84,6 +84,7 @@ class Policy:
     results_shared: str = ""
     scan_job_output: bool = True  # the epilog reads the end of the job's output, with its user's rights
     keep_days: int = 30
+    shared_keep_days: int = 90  # of results_shared, once a day by whichever node's hook comes first; 0: kept for good
     keep_jobs: int = 1000
     mutes: tuple[Mute, ...] = ()
 

@@ -99,18 +99,19 @@ def run(name: str, probe: Probe, door: Any, policy: Policy, clock: Callable[[], 
 
 
 def run_all(probes: Iterable[tuple[str, Probe]], door: Any, policy: Policy) -> Iterator[Result]:
-    """Start every slow door first, run the quick probes, then wait for the slow ones."""
+    """Start every slow door first, run the quick probes, wait for the slow ones, then look at what users fill."""
     slow: list[tuple[str, Probe]] = []
     quick: list[tuple[str, Probe]] = []
+    last: list[tuple[str, Probe]] = []  # what users can make long comes after all that may gate
     for name, probe in probes:
         starter = getattr(probe, "start", None)
-        (slow if starter else quick).append((name, probe))
+        (last if getattr(probe, "USERS_FILL_IT", False) else slow if starter else quick).append((name, probe))
         if starter:
             try:
                 starter(door)
             except Exception:  # collect meets the same trouble, and reports it as its result
                 continue
-    for name, probe in quick + slow:
+    for name, probe in quick + slow + last:
         yield run(name, probe, door, policy)
 
 

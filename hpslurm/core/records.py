@@ -39,7 +39,12 @@ _JOB = re.compile(r"[0-9]{1,12}")
 
 
 def encode(line: Mapping[str, Any], ascii_only: bool = False) -> str:
-    return json.dumps(line, ensure_ascii=ascii_only, separators=(",", ":"), default=str)
+    """One line, for every reader: what some take for its end, and halves of letters, are written as escapes."""
+    text = json.dumps(line, ensure_ascii=ascii_only, separators=(",", ":"), default=str)
+    return text if text.isascii() else _ODD.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+_ODD = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def _line(kind: str, **values: Any) -> dict[str, Any]:
@@ -167,11 +172,16 @@ class Writer:
         self.name = f"{node}.{hook}.jsonl"
         os.makedirs(results, mode=0o755, exist_ok=True)
         refuse_foreign(results)
+        refuse_foreign_above(results)
         self.folder = _folder(f"{results}/nodes", 0o755)
         if job:
             _folder(f"{results}/jobs", 0o755)
             self.folder = _folder(f"{results}/jobs/{job}", 0o750, gid)
         self.part = f"{self.folder}/{self.name}.part"
+        self._gid = gid
+        self._open(gid)
+
+    def _open(self, gid: int) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         self.handle = os.open(self.part, flags, 0o640)
         if gid >= 0 and os.geteuid() == 0:
@@ -182,7 +192,9 @@ class Writer:
         return f"{self.folder}/{self.name}"
 
     def write(self, line: Mapping[str, Any]) -> None:
-        data = encode(line).encode("utf-8", "replace") + b"\n"
+        self._put(encode(line).encode("utf-8", "replace") + b"\n")
+
+    def _put(self, data: bytes) -> None:
         while data:
             data = data[os.write(self.handle, data) :]
 
@@ -196,6 +208,18 @@ class Writer:
             os.link(self.path, passing)
             os.replace(passing, newest)
 
+    def amend(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Further lines before the last one of the completed record: written anew and renamed, so always whole."""
+        with open(self.path, "rb") as file:
+            data = file.read(LARGEST)
+        last = data.rstrip(b"\n").rfind(b"\n") + 1
+        self._open(self._gid)
+        self._put(data[:last])
+        for line in lines:
+            self.write(line)
+        self._put(data[last:])
+        self.close()
+
 
 def _folder(path: str, mode: int, gid: int = -1) -> str:
     try:
@@ -207,16 +231,28 @@ def _folder(path: str, mode: int, gid: int = -1) -> str:
     return path
 
 
-def refuse_foreign(path: str) -> None:
+def refuse_foreign(path: str | int) -> None:
     """Raise PermissionError for a folder or file that is not root's (or ours) alone."""
-    about = os.lstat(path)
+    about = os.fstat(path) if isinstance(path, int) else os.lstat(path)
     if about.st_uid not in (0, os.geteuid()):
         raise PermissionError(1, f"owned by uid {about.st_uid}, not by root", path)
     if about.st_mode & 0o022:
         raise PermissionError(1, "group or others may write it", path)
 
 
-def copy_to_shared(path: str, results: str, shared: str, seconds: float) -> str:
+def refuse_foreign_above(path: str) -> None:
+    """The same for all folders above: who may rename one of them puts what he likes in the place of ours."""
+    above = os.path.realpath(path)
+    while above != "/":
+        above = os.path.dirname(above)
+        about = os.stat(above)
+        if about.st_uid not in (0, os.geteuid()):
+            raise PermissionError(1, f"owned by uid {about.st_uid}, not by root", above)
+        if about.st_mode & 0o022 and not about.st_mode & stat.S_ISVTX:
+            raise PermissionError(1, "group or others may write it", above)
+
+
+def copy_to_shared(path: str, results: str, shared: str, seconds: float, keep_days: int = 0) -> str:
     """Copy a record to the shared folder; the reason why not, or empty. Bounded by ``seconds``.
 
     A child does it: a file system that hangs then costs the copy only. The child holds a
@@ -242,6 +278,8 @@ def copy_to_shared(path: str, results: str, shared: str, seconds: float) -> str:
                 except OSError:  # a file system that squashes root keeps its own group
                     pass
             os.replace(passing, place)
+        if keep_days and _is_due(f"{shared}/nodes/.cleaned"):
+            prune(shared, keep_days, 1 << 30)
         return 0
 
     code = in_child(copy, seconds, f"{results}/locks", "shared")
@@ -303,29 +341,78 @@ def in_child(work: Callable[[], int], seconds: float, locks: str, name: str) -> 
     return f"no answer within {seconds:.1f} s"
 
 
-def prune(results: str, keep_days: int, keep_jobs: int) -> None:
-    """Remove the records of old jobs, by age and by count. Best effort."""
-    folder = f"{results}/jobs"
+def _is_due(mark: str) -> bool:
+    """Whether nobody has cleaned up for a day. Whoever asks first has the turn."""
     try:
-        with os.scandir(folder) as entries:
-            jobs = [(entry.stat(follow_symlinks=False).st_mtime, entry.name) for entry in entries]
+        if time.time() - os.lstat(mark).st_mtime < DAY:
+            return False
+    except FileNotFoundError:
+        pass
+    os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644))
+    os.utime(mark)
+    return True
+
+
+def prune(results: str, keep_days: int, keep_jobs: int) -> None:
+    """Remove the records of old jobs, by age and by count, and what cut-off hooks left. Best effort."""
+    try:
+        refuse_foreign_above(results)
+        _in_folder(f"{results}/jobs", lambda folder: _prune(folder, keep_days, keep_jobs))
+        _in_folder(f"{results}/nodes", _remove_orphans)
     except OSError:
         return
+
+
+def _in_folder(path: str, work: Callable[[int], None]) -> None:
+    folder = os.open(path, _FOLDER)
+    try:
+        work(folder)
+    finally:
+        os.close(folder)
+
+
+def _remove_orphans(folder: int) -> None:
+    """Records that a killed hook began; a running one's is seconds old."""
+    refuse_foreign(folder)
+    for name in os.listdir(folder):
+        if name.endswith(".part") and time.time() - os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime > DAY:
+            os.unlink(name, dir_fd=folder)
+
+
+DAY = 86400
+MOST_REMOVED = 500  # jobs at a time
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def _prune(folder: int, keep_days: int, keep_jobs: int) -> None:
+    """By the folder's descriptor: whatever is renamed meanwhile, nothing outside of it is touched."""
+    refuse_foreign(folder)
+    jobs = []
+    for name in os.listdir(folder):
+        if _JOB.fullmatch(name):
+            jobs.append((os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime, name))
     jobs.sort(reverse=True)
     oldest = time.time() - keep_days * 86400
-    for number, (changed, name) in enumerate(jobs):
-        if (number >= keep_jobs or changed < oldest) and _JOB.fullmatch(name):
-            _remove(f"{folder}/{name}")
+    old = [name for number, (changed, name) in enumerate(jobs) if number >= keep_jobs or changed < oldest]
+    for name in old[-MOST_REMOVED:]:  # the oldest first go; the rest tomorrow, or with the next job
+        _remove(folder, name)
 
 
-def _remove(folder: str) -> None:
+def _remove(above: int, name: str) -> None:
     """A job's folder holds files only; shutil would load compressors into every hook."""
     try:
-        for name in os.listdir(folder):
-            os.unlink(f"{folder}/{name}")
-        os.rmdir(folder)
+        folder = os.open(name, _FOLDER, dir_fd=above)
     except OSError:
         return
+    try:
+        refuse_foreign(folder)
+        for file in os.listdir(folder):
+            os.unlink(file, dir_fd=folder)
+        os.rmdir(name, dir_fd=above)
+    except OSError:
+        pass
+    finally:
+        os.close(folder)
 
 
 # reading
@@ -394,6 +481,7 @@ def read_folder(folder: str, node: str = "") -> tuple[list[Record], list[Unreada
     """Every ``<node>.<hook>.jsonl`` of a folder, or one node's."""
     found, unreadable = [], []
     try:
+        refuse_foreign(folder)
         names = sorted(os.listdir(folder))
     except FileNotFoundError:
         return [], []
@@ -437,7 +525,8 @@ def parse(text: str, node: str, hook: str) -> Record:
     results: list[Result] = []
     events: list[dict[str, Any]] = []
     strange: list[int] = []
-    for number, raw in enumerate(text.splitlines(), start=1):
+    # only a line feed ends a line: what Python takes for one as well (U+2028, U+0085) may stand in a name
+    for number, raw in enumerate(text.removesuffix("\n").split("\n") if text else (), start=1):
         try:
             line = json.loads(raw)
             kind = line["type"]

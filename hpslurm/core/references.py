@@ -63,7 +63,7 @@ def _covers(family: str, rule_id: str) -> bool:
 
 def by_name(words: str) -> Section | None:
     """``debugging-guide.md § 17``, ``debugging-guide 17``, or ``§ 17`` and ``17`` for the guide itself."""
-    match = re.fullmatch(r"(?:([a-z-]+)(?:\.md)?)?\s*,?\s*§?\s*([0-9]{1,4})", words.strip())
+    match = re.fullmatch(r"(?:([a-z-]{1,40})(?:\.md)?)?(?:\s{0,9},)?\s{0,9}(?:§\s{0,9})?([0-9]{1,4})", words.strip())
     if not match:
         return None
     file = f"{match[1] or 'debugging-guide'}.md"

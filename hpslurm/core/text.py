@@ -9,7 +9,7 @@ LONGEST = 400  # characters of foreign text on one line of ours
 
 # Terminal escapes start with a control character; bidirectional marks reorder what is read.
 _CONTROLS = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029), " ")
-_CONTROLS.update(dict.fromkeys((0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)), " "))
+_CONTROLS.update(dict.fromkeys((0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF), " "))
 _CONTROLS.update(dict.fromkeys(range(0xD800, 0xE000), "?"))  # lone surrogates cannot be encoded
 
 

@@ -85,7 +85,7 @@ else:
             after()
 
     def _values(self):
-        return tuple(self.__dict__[name] for name in self.__value_fields__)
+        return tuple(map(self.__dict__.__getitem__, self.__value_fields__))
 
     def __repr__(self):
         shown = [name for name, one in self.__value_fields__.items() if one.repr]

@@ -11,7 +11,8 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 
-from hpslurm.core.finding import P2, ROOT, SYMPTOM, Diagnosis, Event, Finding, Suggestion
+from hpslurm.core import nodeset
+from hpslurm.core.finding import LOOK, P2, ROOT, SYMPTOM, Diagnosis, Event, Finding, Suggestion
 from hpslurm.core.records import Record
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass, replace
@@ -77,10 +78,14 @@ def _filled(diagnosis: Diagnosis, job: SlurmJob) -> Diagnosis:
     """Commands with what is known here: the job's number, its nodes, and a program that this cluster has."""
     nodes = job.nodes or ""
     where = shlex.quote(nodes) if nodes and nodes not in ("(null)", "None assigned") else "NODE"
+    host = diagnosis.culprit.host if diagnosis.culprit else None
+    named = shlex.quote(host) if host and host in nodeset.names_in(nodes) else "NODE"  # what drains hits one node only
     return replace(
         diagnosis,
         missing=tuple(_known(words, job, where) for words in diagnosis.missing),
-        suggestions=tuple(with_names(advised, job, where) for advised in diagnosis.suggestions),
+        suggestions=tuple(
+            with_names(advised, job, where if advised.harm == LOOK else named) for advised in diagnosis.suggestions
+        ),
     )
 
 

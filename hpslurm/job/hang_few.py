@@ -24,14 +24,12 @@ def works(case: Case) -> Verdict | None:
         return None
     kinds = Counter(place.kind.kind for _, place in working)
     first = kinds.most_common(1)[0][0]
-    alike = [(rank, place) for rank, place in working if place.kind.kind == first]
-    kind = alike[0][1].kind
-    suspects = [
-        suspect_of(rank, what_it_does(rank, place)) for rank, place in [*alike, *(w for w in working if w not in alike)]
-    ]
-    ranks = [rank for rank, _ in alike]
-    why = f"{each(ranks)} {kind.words} at {alike[0][1].label}, while {_many(case, working)}"
-    sure = _sure(case, ranks, alike)
+    working.sort(key=lambda one: one[1].kind.kind != first)  # those of the commonest kind are named first
+    suspects = [suspect_of(rank, what_it_does(rank, place)) for rank, place in working]
+    ranks = [rank for rank, place in working if place.kind.kind == first]
+    label, kind = working[0][1].label, working[0][1].kind
+    why = f"{each(ranks)} {kind.words} at {label}, while {_many(case, working)}"
+    sure = _sure(case, ranks)
     cause = "storage" if any(rank.state == "D" for rank in ranks) else kind.cause
     return Verdict(cause, sure, why, tuple(suspects), settle=settle(case, sure))
 
@@ -79,7 +77,7 @@ def _waits_somewhere(case: Case) -> bool:
     return len(waiting) * 2 > len(others) or (bool(same) and same[0][1] * 2 > len(others))
 
 
-def _sure(case: Case, ranks: Sequence[Rank], seen: Sequence[tuple[Rank, Place]]) -> str:
+def _sure(case: Case, ranks: Sequence[Rank]) -> str:
     if not all(rank.stack for rank in ranks):
         return MEDIUM if len(ranks) * 8 <= len(case.ranks) or len(ranks) == 1 else LOW
     known = count_waiting(case) * 2 > len(case.ranks) - len(ranks)

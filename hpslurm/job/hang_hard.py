@@ -9,6 +9,7 @@ from hpslurm.job import hang_places
 from hpslurm.job.hang_case import HIGH, LOW, MEDIUM, Case, Suspect, Verdict, count_waiting, mostly
 from hpslurm.job.hang_facts import STOPPED, TRACED, ZOMBIE, Node, Rank
 from hpslurm.job.hang_gpus import gpu_suspect
+from hpslurm.job.hang_places import NOWHERE
 from hpslurm.job.hang_words import each, numbers, output_of, suspect_of
 from hpslurm.scan.reason import UNDETERMINED
 
@@ -122,8 +123,11 @@ def _stuck_words(rank: Rank) -> str:
 
 
 def silent(case: Case) -> Verdict | None:
-    """Nodes that did not answer. Only where no rank that was seen does something that explains it."""
+    """Nodes that did not answer, where nothing else explains it, and the ranks of the others wait."""
     silent = case.sample.silent
+    busy = sum(place.kind is not NOWHERE and not place.kind.waits for place in case.places.values())
+    if busy * 2 > len(case.ranks):
+        return None
     if not silent or len(silent) * 2 > len(silent) + len(case.sample.nodes):
         return None
     suspects = tuple(Suspect(node, "did not answer") for node in silent)

@@ -11,9 +11,10 @@ from hpslurm.scan.reason import HEALTHY
 def does_it_move(case: Case) -> Verdict | None:
     """A job that gets on, even if one of its ranks waits at this moment."""
     reasons = list(filter(None, (_bytes_move(case), _power_is_high(case), _stacks_move(case))))
-    if not reasons or case.sample.silent:
+    if not reasons:
         return None
-    return Verdict(HEALTHY, HIGH if len(reasons) > 1 else MEDIUM, f"It does not hang: {' and '.join(reasons)}")
+    sure = HIGH if len(reasons) > 1 and not case.sample.silent else MEDIUM
+    return Verdict(HEALTHY, sure, f"It does not hang: {' and '.join(reasons)}")
 
 
 def _bytes_move(case: Case) -> str:

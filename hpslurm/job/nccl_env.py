@@ -2,7 +2,7 @@
 
 Only a step has the user's variables; slurmd's say nothing. NCCL also reads nccl.conf
 files, where the environment wins. What each variable means by version and instance type
-stands in ``tables/nccl_env.toml``. Values are shown and recorded for ``NCCL_*``,
+stands in ``tables/nccl_env.toml``. Values are shown and recorded for ``NCCL_*``, ``OFI_NCCL_*``,
 ``FI_*`` and ``TORCH_*`` only; of any other variable nothing leaves this process but its name.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from hpslurm.core import toml
+from hpslurm.core import linear, toml
 from hpslurm.core.finding import CONFIGURE, LOOK, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Skip, Unknown
@@ -43,9 +43,10 @@ FOLDED = {
     "unknown-name": UNKNOWN_NAME,
 }
 
-SHOWN = ("NCCL_", "FI_", "TORCH_")
+SHOWN = ("NCCL_", "OFI_NCCL_", "FI_", "TORCH_")
 OURS = ("NCCL_", "OFI_NCCL_", "FI_EFA_", "TORCH_NCCL_")  # prefixes under which a name may be a typing error
-NEWEST = "2.30.7"  # NCCL, of the list of names
+NEWEST = "2.32.3"  # NCCL, of the list of names
+NEWEST_PLUGIN = "1.21.1"
 ETC, HOME = "/etc/nccl.conf", ".nccl.conf"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # No library has such a name: it is a site's own, under a prefix that we show.
@@ -56,7 +57,7 @@ _EXACT = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")  # whole names, where NCCL t
 
 @dataclass(frozen=True)
 class Facts:
-    settings: dict[str, str]  # NCCL_*, FI_* and TORCH_*
+    settings: dict[str, str]  # NCCL_*, OFI_NCCL_*, FI_* and TORCH_*
     hidden: dict[str, str] = field(repr=False, metadata={"names_only": True})  # others that the table knows
     files: dict[str, str]  # of settings that stand in a file: which
     type: str = ""  # instance type
@@ -170,7 +171,7 @@ class Seen:
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     settings = {**facts.settings, **facts.hidden}
     seen = [one for name, value in sorted(settings.items()) if (one := judged(name, value, facts))]
-    seen += [_typo(name, facts) for name in sorted(facts.settings) if is_unknown(name)]
+    seen += [_typo(name) for name in sorted(facts.settings) if is_unknown(name, facts)]
     for one in seen:
         if one.rule["verdict"] == HARMFUL:
             yield _rule(one.row, one.rule).found(
@@ -207,6 +208,8 @@ def judged(name: str, value: str, facts: Facts) -> Seen | None:
             continue
         if "versions" in one and not versions.within(version, *one["versions"]):
             continue
+        if "plugin" in one and not versions.within(facts.plugin, *one["plugin"]):
+            continue
         if matches(one, name, value, facts):
             return Seen(name, row, one) if one["verdict"] == HARMFUL or one["verdict"] in FOLDED else None
     return None
@@ -222,7 +225,7 @@ def matches(one: Mapping[str, Any], name: str, value: str, facts: Facts) -> bool
     if "not_in" in one:
         return words.isdisjoint(item.lower() for item in one["not_in"])
     if "regex" in one:
-        return re.search(one["regex"], value) is not None
+        return linear.compile(one["regex"]).search(value[: linear.LONGEST]) is not None
     if one["match"] == "no_interface":
         return bool(facts.interfaces) and not left_over(value, facts.interfaces, exact=name in _EXACT)
     if one["match"] == "fewer_gpus":
@@ -243,40 +246,71 @@ def left_over(value: str, interfaces: Iterable[str], *, exact: bool = False) -> 
     return [one for one in interfaces if named(one) != excludes and not (excludes and one == "lo")]
 
 
-def is_unknown(name: str) -> bool:
+def is_unknown(name: str, facts: Facts) -> bool:
     """A name under one of our prefixes that no library reads, as far as our lists go."""
     if row_of(name) or not name.startswith(OURS):
         return False
-    return not known_to_nccl(name[len("NCCL_") :]) if name.startswith("NCCL_") else bool(closest(name))
+    prefix, bare = parted(name)
+    if bare in names_of(prefix) or bare.startswith(beginnings(prefix)):
+        return False
+    if prefix == "NCCL_" and not versions.later(facts.nccl, NEWEST):
+        return True
+    if prefix == "OFI_NCCL_" and versions.within(facts.plugin, "0", NEWEST_PLUGIN):
+        return True
+    return bool(closest(name))
+
+
+def parted(name: str) -> tuple[str, str]:
+    """Our prefix, and the rest."""
+    prefix = next(one for one in OURS if name.startswith(one))
+    return prefix, name[len(prefix) :]
+
+
+_LISTS = {"NCCL_": ("present", "gone", "foreign"), "OFI_NCCL_": ("plugin_present", "plugin_gone")}
 
 
 @cache
-def _nccl_names() -> tuple[frozenset[str], tuple[str, ...]]:
-    """What NCCL reads or read, and beginnings that others use."""
-    lists = table()
-    names = {one.split()[0] for one in (*lists["present"], *lists["gone"], *lists["foreign"]) if "*" not in one}
-    return frozenset(names), tuple(one.rstrip("*") for one in lists["foreign"] if "*" in one)
+def names_of(prefix: str) -> frozenset[str]:
+    """What a library reads or read under this prefix, and what others use, without the prefix."""
+    listed = {one.split()[0] for key in _LISTS.get(prefix, ()) for one in table()[key] if "*" not in one}
+    return frozenset(listed | {name[len(prefix) :] for name in rows() if name.startswith(prefix)})
 
 
-def known_to_nccl(name: str) -> bool:
-    names, beginnings = _nccl_names()
-    return name in names or name.startswith(beginnings)
+@cache
+def beginnings(prefix: str) -> tuple[str, ...]:
+    """Beginnings of names that others use."""
+    return tuple(one.rstrip("*") for one in table()["foreign"] if "*" in one) if prefix == "NCCL_" else ()
 
 
 def closest(name: str) -> str:
     """The known name that was probably meant, or empty."""
     from difflib import get_close_matches
 
-    prefix = next(one for one in OURS if name.startswith(one))
-    known = [one for one in rows() if one.startswith(prefix)]
-    if prefix == "NCCL_":
-        known += [f"NCCL_{one}" for one in _nccl_names()[0]]
-    return next(iter(get_close_matches(name, known, n=1, cutoff=0.85)), "")
+    prefix, bare = parted(name)
+    if prefix == "NCCL_" and bare.startswith("OFI_") and bare[len("OFI_") :] in names_of("OFI_NCCL_"):
+        return f"OFI_NCCL_{bare[len('OFI_') :]}"  # as the plugin's own release notes have it once
+    close = get_close_matches(bare, names_of(prefix), n=3, cutoff=0.8)
+    return next((f"{prefix}{one}" for one in close if _typing_error(bare, one)), "")
 
 
-def _typo(name: str, facts: Facts) -> Seen:
+def _typing_error(name: str, known: str) -> bool:
+    """Word by word nearly the same: SHARP_DISABLE is another thing than SHM_DISABLE, and ENABLE than DISABLE."""
+    from difflib import SequenceMatcher
+
+    if name.replace("_", "") == known.replace("_", ""):
+        return True
+    words, others = name.split("_"), known.split("_")
+    return len(words) == len(others) and all(
+        word == other or SequenceMatcher(None, word, other).ratio() >= 0.75
+        for word, other in zip(words, others, strict=True)
+    )
+
+
+def _typo(name: str) -> Seen:
     meant = closest(name)
-    why = f"no NCCL up to {NEWEST} reads this name" if name.startswith("NCCL_") else "this name is not known"
+    owner = {"NCCL_": f"no NCCL up to {NEWEST}", "OFI_NCCL_": f"no aws-ofi-nccl up to {NEWEST_PLUGIN}"}
+    reader = owner.get(parted(name)[0], "")
+    why = f"{reader} reads this name" if reader else "this name is not known"
     return Seen(
         name,
         {"owner": "nobody", "fix": f"use {meant}" if meant else "unset"},
@@ -299,6 +333,6 @@ def _suggest(seen: list[Seen], facts: Facts) -> list[Suggestion]:
     look = Suggestion(
         LOOK,
         "it comes from the job script, the submitting shell, a profile, or the container; see where",
-        "srun -w {nodes} sh -c 'env | grep -E \"^(NCCL|FI|TORCH)_\" | sort; cat /etc/nccl.conf'",
+        "srun -w {nodes} sh -c 'env | grep -E \"^(NCCL|OFI|FI|TORCH)_\" | sort; cat /etc/nccl.conf'",
     )
     return [look, Suggestion(CONFIGURE, "; ".join(fixes))] if fixes else [look]

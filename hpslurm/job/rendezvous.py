@@ -23,13 +23,12 @@ LOOPBACK = Rule("master-addr-loopback", P0, "MASTER_ADDR means each node itself"
 UNKNOWN_ADDR = Rule("master-addr-unknown", P0, "MASTER_ADDR has no address on this node", "debugging-guide.md § 12")
 PORT = Rule("master-port-invalid", P0, "MASTER_PORT is not a port", SECTION)
 EPHEMERAL = Rule("master-port-ephemeral", P2, "MASTER_PORT may be taken by any connection", SECTION)
-SHORT = Rule("timeout-short", P2, "Heartbeat limit short for this many nodes", SECTION)
+SHORT = Rule("timeout-short", P2, "Heartbeat limit shorter than PyTorch's own", SECTION)
 
 HEARTBEAT = "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC"
-# Nodes up to which a limit in seconds is enough, eight GPUs a node. A published guide's ladder, given there for
-# process groups: 2 to 16 GPUs 600 s, to 64 1200 s, to 256 1800 s, to 1024 3600 s.
-LADDER = ((2, 600), (8, 1200), (32, 1800), (128, 3600))
-LONGEST = 7200
+# Seconds; PyTorch's default since 2.4 (600 before): the time that the watchdog thread of one rank may stand still,
+# whatever the size of the job: no time-out of a collective, and not to be raised like one.
+HEARTBEAT_DEFAULT = 480
 _ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,252}")
 
 
@@ -128,13 +127,10 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
             evidence=[Evidence("/proc/sys/net/ipv4/ip_local_port_range", "{} {}".format(*facts.ephemeral))],
             suggest=[Suggestion(CONFIGURE, f"take one below {facts.ephemeral[0]}, such as 29500")],
         )
-    if facts.heartbeat is not None and facts.nodes is not None and facts.heartbeat < _enough(facts.nodes):
+    if facts.heartbeat is not None and facts.heartbeat < HEARTBEAT_DEFAULT:
         yield SHORT.found(
-            f"{HEARTBEAT}={facts.heartbeat} for {facts.nodes} nodes, expected {_enough(facts.nodes)} s",
+            f"{HEARTBEAT}={facts.heartbeat}, PyTorch's default is {HEARTBEAT_DEFAULT} s: a rank that is slow for that "
+            "long in loading, compiling or writing ends the job",
             evidence=[Evidence("environment of this step", f"{HEARTBEAT}={facts.heartbeat}")],
-            suggest=[Suggestion(CONFIGURE, f"leave it unset, or at least {_enough(facts.nodes)}")],
+            suggest=[Suggestion(CONFIGURE, "leave it unset")],
         )
-
-
-def _enough(nodes: int) -> int:
-    return next((seconds for most, seconds in LADDER if nodes <= most), LONGEST)

@@ -10,13 +10,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 
 from hpslurm.core.finding import LOOK, Evidence, Finding, Suggestion
 from hpslurm.core.policy import Policy
+from hpslurm.core.values import replace
 from hpslurm.nccl_tests import network, sizes
-from hpslurm.nccl_tests.ranks import one_rank, other_ranks, ranks_of
-from hpslurm.nccl_tests.rules import CPU_TIME, NOT_JUDGED, NUMBERS, REDUCED, UNCHECKED, WRONG
-from hpslurm.nccl_tests.stopped import stopped
+from hpslurm.nccl_tests.ranks import Ranks, nodes_of, one_rank, other_ranks, ranks_of
+from hpslurm.nccl_tests.rules import (
+    CPU_TIME,
+    INCOMPLETE,
+    NO_FLOOR,
+    NO_HEAD,
+    NO_MPI,
+    NOT_JUDGED,
+    NOTHING,
+    NUMBERS,
+    REDUCED,
+    UNCHECKED,
+    WRONG,
+)
+from hpslurm.nccl_tests.stopped import of_table, stopped
 from hpslurm.nccl_tests.verdict import Facts, Size, Verdict
 from hpslurm.nccl_tests.words import count, size_name
 from hpslurm.scan.nccl_tests import Table
@@ -26,27 +40,67 @@ ROUNDED = 0.01  # GB/s: its last digit
 
 def verdict(facts: Facts, policy: Policy) -> Verdict:
     """Judge one run: what stopped it, what it ran on, each size, and the network it used."""
-    table = facts.output.tables[-1] if facts.output.tables else None
+    tables = facts.output.tables
+    table = tables[-1] if tables else None
     findings = list(stopped(facts, table))
     nodes, number = facts.nodes, None
     judged: tuple[Size, ...] = ()
     if table is not None:
-        ranks = ranks_of(facts, table)
-        nodes = facts.nodes or ranks.hosts
-        number = ranks.meant or ranks.listed or ranks.measured or facts.output.log.ranks
-        wrong_ranks = other_ranks(facts, table, ranks)
-        # Numbers of another run than the one meant are shown, but not compared.
-        compare = wrong_ranks is None and not table.cpu_time
-        judged = tuple(sizes.sizes_of(facts, table, policy, nodes, number, compare=compare))
-        findings += [wrong_ranks] if wrong_ranks else []
-        findings += [*_numbers(table), *_table_notes(table), *sizes.findings(judged, facts, nodes)]
-        if not any(finding.rule in NOT_JUDGED for finding in findings):
-            findings += sizes.no_floor(facts, table, judged, nodes, number)
-        if number == 1 and table.rows and not wrong_ranks:
-            findings.append(one_rank(table))
+        judged, of_table, nodes, number = _of_table(facts, table, policy, findings)
+        findings += of_table
+        for other in tables[:-1] if not any(finding.rule is NO_MPI for finding in findings) else ():
+            findings += _of_earlier(facts, other, policy)
     findings += network.findings(facts, judged, nodes)
+    if any(finding.rule is NO_MPI for finding in findings):  # mixed line by line: the rest follows from it
+        findings = [finding for finding in findings if finding.rule not in (INCOMPLETE, NUMBERS, NO_HEAD, NOTHING)]
     muted = tuple(policy.mute(finding) for finding in findings)
     return Verdict(judged, muted, nodes, number, facts.instance)
+
+
+def _of_table(
+    facts: Facts, table: Table, policy: Policy, before: list[Finding]
+) -> tuple[tuple[Size, ...], list[Finding], int | None, int | None]:
+    """Sizes, findings, nodes and ranks of one table. ``before``: why it stopped, if it did."""
+    ranks = ranks_of(facts, table)
+    nodes, number = nodes_of(facts, ranks), ranks.number or facts.output.log.ranks
+    wrong_ranks = other_ranks(facts, table, ranks)
+    # Numbers of another run than the one meant are shown, but not compared.
+    compare = wrong_ranks is None and not table.cpu_time
+    judged = tuple(sizes.sizes_of(facts, table, policy, nodes, number, compare=compare))
+    findings = [wrong_ranks] if wrong_ranks else []
+    findings += [*_numbers(table), *_table_notes(table), *sizes.findings(judged, facts, nodes)]
+    findings += _head(facts, table, ranks, nodes)
+    if not any(finding.rule in NOT_JUDGED for finding in (*before, *findings)):
+        findings += sizes.no_floor(facts, table, judged, nodes, number)
+    if number == 1 and table.rows and not wrong_ranks:
+        findings.append(one_rank(table))
+    return judged, findings, nodes, number
+
+
+def _of_earlier(facts: Facts, table: Table, policy: Policy) -> Iterator[Finding]:
+    """What is wrong with a table before the last one, said of that table."""
+    why = list(of_table(facts, table))
+    for finding in (*why, *_of_table(facts, table, policy, why)[1]):
+        if finding.rule not in (NO_FLOOR, NO_HEAD):
+            named = f"table from line {table.first_line}" + (f" ({table.test})" if table.test else "")
+            yield replace(finding, detail=f"{named}: {finding.detail}")
+
+
+def _head(facts: Facts, table: Table, ranks: Ranks, nodes: int | None) -> Iterator[Finding]:
+    """What cannot be known, or had to be concluded, for want of lines above the rows."""
+    gone = []
+    if table.parameters is None:
+        gone.append("no line '# nThread ...', so whether all sizes that were asked for ran cannot be said")
+    if table.shortened:
+        gone.append(f"dots instead of rows: {count(table.missing, 'size')} left out")
+    if table.headless:
+        gone.append(f"no header, so the {len(table.header)} columns were taken by their number")
+    if not ranks.meant and not ranks.listed and ranks.number and nodes and not facts.nodes:
+        gone.append(
+            f"no list of devices: busbw / algbw says {count(ranks.number, 'rank')}, taken as {count(nodes, 'node')}"
+        )
+    if gone and table.rows and (table.average is not None or not table.headless):
+        yield NO_HEAD.found("; ".join(gone))
 
 
 def _numbers(table: Table) -> Iterator[Finding]:
@@ -69,12 +123,13 @@ def _bad_halves(table: Table) -> Iterator[str]:
 
 
 def _bad_sizes(table: Table) -> Iterator[str]:
-    for row, following in zip(table.rows, table.rows[1:], strict=False):
-        if following.size <= row.size and (row.size or following.size):  # a share below 16 bytes is printed as 0
-            yield f"{size_name(following.size)} after {size_name(row.size)}: sizes must grow"
     most = table.reduced or (table.parameters.largest if table.parameters else None)
-    if most is not None and table.rows and table.rows[-1].size > most:
-        yield f"{size_name(table.rows[-1].size)}, though nothing above {size_name(most)} was to run"
+    for sweep in table.sweeps:
+        for row, following in pairwise(sweep):
+            if following.size <= row.size and (row.size or following.size):  # a share below 16 bytes is printed as 0
+                yield f"{size_name(following.size)} after {size_name(row.size)}: sizes must grow"
+        if most is not None and sweep[-1].size > most:
+            yield f"{size_name(sweep[-1].size)}, though nothing above {size_name(most)} was to run"
 
 
 def _table_notes(table: Table) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from hpslurm.core.finding import CONFIGURE, LOOK, Evidence, Finding, Suggestion
@@ -10,7 +11,7 @@ from hpslurm.nccl_tests.rules import FEW_NICS, NO_GDR, OVER_TCP, UNEVEN_NICS, UN
 from hpslurm.nccl_tests.sizes import TCP_RATIO
 from hpslurm.nccl_tests.verdict import Facts, Size
 from hpslurm.nccl_tests.words import size_name
-from hpslurm.node import instance
+from hpslurm.node import gpudirect, instance
 from hpslurm.scan import nccl_rails
 
 
@@ -29,12 +30,12 @@ def findings(facts: Facts, sizes: tuple[Size, ...], nodes: int | None) -> Iterat
                 ),
             ],
         )
-    if (nodes or 1) < 2:
+    if (nodes or 1) < 2 and not log.over_net:
         return
     yield from _tcp(facts, sizes)
     yield from _few_nics(facts, sizes)
     yield from _uneven_nics(log.rails)
-    if log.fabric == "efa" and log.over_net and not log.over_gdr:
+    if log.fabric == "efa" and log.over_net and not log.over_gdr and _has_gpudirect(facts):
         yield NO_GDR.found(
             f"none of {log.over_net} channels between nodes uses GPUDirect RDMA" + _bandwidth_beside(sizes),
             suggest=[
@@ -45,6 +46,17 @@ def findings(facts: Facts, sizes: tuple[Size, ...], nodes: int | None) -> Iterat
                 )
             ],
         )
+
+
+# GPUs of the types on which no driver of EFA offers GPUDirect.
+_HOST_MEMORY = re.compile(r"\b(?:T4G?|A10G?|L4|L40S|V100|M60)\b")
+
+
+def _has_gpudirect(facts: Facts) -> bool:
+    """Whether the machine could: by its type, else by the names of its GPUs."""
+    if facts.instance:
+        return facts.instance.startswith(gpudirect.REQUIRED)
+    return not any(_HOST_MEMORY.search(device.name) for table in facts.output.tables for device in table.devices)
 
 
 def _few_nics(facts: Facts, sizes: tuple[Size, ...]) -> Iterator[Finding]:

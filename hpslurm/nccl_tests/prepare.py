@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+from collections.abc import Iterable
 from difflib import get_close_matches
 
 from hpslurm.core.probe import Unknown
@@ -11,6 +13,7 @@ from hpslurm.core.values import dataclass, replace
 from hpslurm.nccl_tests import steps
 from hpslurm.nccl_tests.expected import limits_of, tables
 from hpslurm.node import instance
+from hpslurm.scan.nccl_tests import Output
 from hpslurm.sources import launch
 from hpslurm.sources.host import Host
 
@@ -81,6 +84,20 @@ def type_here() -> str:
         return ""
 
 
+def is_here(nodes: Iterable[str]) -> bool:
+    """Whether this machine is one of them: a login node's type says nothing about where a job ran."""
+    here = {Host().env.get("SLURMD_NODENAME", ""), socket.gethostname().partition(".")[0]}
+    return not here.isdisjoint(name.partition(".")[0] for name in nodes)
+
+
+def type_of_output(output: Output, name: str | None) -> str:
+    """The type that the user named; else of this machine, where the run was on it; else empty."""
+    if name is not None:
+        return known_type(name)
+    hosts = {host for table in output.tables for host in table.hosts} | output.log.hosts
+    return type_here() if is_here(hosts) else ""
+
+
 def known_type(name: str | None) -> str:
     """The type that the user named, of this machine where none is; raises WrongOption for one not in the table."""
     if name is None:
@@ -94,8 +111,8 @@ def known_type(name: str | None) -> str:
 
 
 def type_of(where: launch.Allocation, given: str | None) -> str:
-    """The instance type of the nodes: given; of this machine where the table has it; else the first node is asked."""
-    name = known_type(given)
+    """The instance type of the nodes: given; of this machine where it is one of them; else the first node is asked."""
+    name = known_type(given) if given or is_here(where.nodes) else ""
     if limits_of(name) is not None:
         return name
     step = launch.Step("instance-type", where.nodes[:1], ("cat", PRODUCT), seconds=60)

@@ -13,6 +13,7 @@ from hpslurm.core.values import dataclass
 from hpslurm.nccl_tests.rules import NEVER_LEFT, ONE_RANK, RANKS
 from hpslurm.nccl_tests.verdict import Facts
 from hpslurm.nccl_tests.words import count
+from hpslurm.node import instance
 from hpslurm.scan.nccl_tests import Row, Table
 
 _LOOK_AT_MPI = (
@@ -46,8 +47,7 @@ def measured_ratio(rows: Iterable[Row]) -> tuple[float, float] | None:
 def collective_of(table: Table) -> str:
     """The name of the test; up to 2.16 the table has none, and only all_reduce shows in its numbers."""
     measured = measured_ratio(table.rows)
-    ranks = max((device.rank for device in table.devices), default=0) + 1
-    if table.collective or measured is None or ranks < 3:
+    if table.collective or measured is None:
         return table.collective
     ratio, slack = measured
     return "all_reduce" if ratio > 1 + slack else ""
@@ -70,6 +70,12 @@ class Ranks:
     hosts: int | None
     measured: int | None  # from busbw / algbw, where it can be told
     fits: bool  # whether the ratio fits what was meant or listed
+    elided: bool = False  # the list of devices leaves some out
+
+    @property
+    def number(self) -> int | None:
+        """The best that is known: of a list that leaves some out, only what the ratio says of all."""
+        return self.meant or (None if self.elided else self.listed) or self.measured or self.listed
 
 
 def ranks_of(facts: Facts, table: Table) -> Ranks:
@@ -80,16 +86,33 @@ def ranks_of(facts: Facts, table: Table) -> Ranks:
             len(table.devices) * (table.parameters.gpus * table.parameters.threads if not table.first_line else 1),
         )
     meant = facts.nodes * facts.gpus if facts.nodes and facts.gpus else None
-    hosts = len(table.hosts) or None
-    wanted = meant or (None if table.cut else listed) or facts.output.log.ranks
-    measured = measured_ratio(table.rows)
-    if measured is None or wanted is None:
-        return Ranks(meant, listed, hosts, None, True)
-    ratio, slack = measured
-    should = factor(collective_of(table), wanted)
-    if should is None:
-        return Ranks(meant, listed, hosts, None, True)
-    return Ranks(meant, listed, hosts, ranks_from(collective_of(table), ratio, slack), abs(should - ratio) <= slack)
+    ratio = measured_ratio(table.rows)
+    measured = ranks_from(collective_of(table), *ratio) if ratio else None
+    # More ranks than are listed is no fault of a run, which can only lose some: whoever copied the list shortened it.
+    elided = table.elided or bool(not meant and listed and measured and measured > listed and not _fit(table, listed))
+    wanted = meant or (None if elided else listed) or facts.output.log.ranks
+    fits = wanted is None or _fit(table, wanted)
+    return Ranks(meant, listed, _hosts(facts, table, elided=elided), measured, fits, elided)
+
+
+def _fit(table: Table, ranks: int) -> bool:
+    """Whether busbw / algbw may be that of so many ranks."""
+    measured, should = measured_ratio(table.rows), factor(collective_of(table), ranks)
+    return measured is None or should is None or abs(should - measured[0]) <= measured[1]
+
+
+def _hosts(facts: Facts, table: Table, *, elided: bool) -> int | None:
+    """Hosts in the list of devices; where that leaves some out, those that spoke in NCCL's log, too."""
+    return len({*table.hosts, *facts.output.log.hosts} if elided else table.hosts) or None
+
+
+def nodes_of(facts: Facts, ranks: Ranks) -> int | None:
+    """How many nodes: as meant, as listed, or all GPUs of so many nodes of this type as make the ranks."""
+    gpus = (instance.table().get(facts.instance) or instance.Expected(None, None)).gpus
+    whole = ranks.number // gpus if gpus and ranks.number and ranks.number % gpus == 0 else None
+    if facts.nodes or (ranks.hosts and not ranks.elided):
+        return facts.nodes or ranks.hosts
+    return max(whole, ranks.hosts or 1) if whole else ranks.hosts
 
 
 def other_ranks(facts: Facts, table: Table, ranks: Ranks) -> Finding | None:
@@ -99,7 +122,7 @@ def other_ranks(facts: Facts, table: Table, ranks: Ranks) -> Finding | None:
     of_one_node = facts.gpus or (ranks.listed // ranks.hosts if ranks.listed and ranks.hosts else None)
     nodes = max(meant_nodes, ranks.hosts or 1)
     one_node_fits = not ranks.fits and nodes > 1 and of_one_node is not None and ranks.measured == of_one_node
-    if one_node_fits or (meant_nodes > 1 and ranks.hosts == 1 and not table.cut):
+    if one_node_fits or (meant_nodes > 1 and ranks.hosts == 1 and not ranks.elided):
         return NEVER_LEFT.found(
             f"{count(nodes, 'node')} were meant, but the ranks of one node talked only to each other ({measured})",
             evidence=_device_list(table, ranks),
@@ -107,7 +130,7 @@ def other_ranks(facts: Facts, table: Table, ranks: Ranks) -> Finding | None:
         )
     other_list = bool(ranks.meant and ranks.listed and ranks.meant != ranks.listed)
     other_hosts = bool(facts.nodes and ranks.hosts and facts.nodes != ranks.hosts)
-    if ranks.fits and (table.cut or not (other_list or other_hosts)):
+    if ranks.fits and (ranks.elided or not (other_list or other_hosts)):
         return None
     said = measured if not ranks.fits else f"on {count(ranks.hosts, 'host')}"
     wanted = ranks.meant or ranks.listed or facts.output.log.ranks
@@ -137,7 +160,7 @@ def shape(facts: Facts) -> tuple[str, int, int, str] | None:
         return None
     table = facts.output.tables[-1]
     ranks = ranks_of(facts, table)
-    nodes, number = facts.nodes or ranks.hosts, ranks.meant or ranks.listed
+    nodes, number = nodes_of(facts, ranks), ranks.meant or (None if ranks.elided else ranks.listed)
     if not nodes or not number or not (collective_of(table) or table.rows):
         return None
     return collective_of(table) or "all_reduce", nodes, number, table.nccl or facts.output.log.version

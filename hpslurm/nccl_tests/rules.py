@@ -45,7 +45,8 @@ ERROR = Rule("busbw-run-failed", P0, "The run ended with an error", _STOPPED)
 INCOMPLETE = Rule("busbw-incomplete", P0, "The output stops before its end", _STOPPED)
 NOTHING = Rule("busbw-no-output", P0, "Nothing was printed that could be judged", _STOPPED)
 USAGE = Rule("busbw-usage", P0, "nccl-tests printed its usage instead of running", _STOPPED)
-SEVERAL = Rule("busbw-several-tables", P0, "Several tables in one file", _RESULTS)
+SEVERAL = Rule("busbw-several-tables", P2, "Several tables in one file", _RESULTS)
+NO_HEAD = Rule("busbw-head-missing", P2, "A part of the table's head is missing", _RESULTS)
 NUMBERS = Rule("busbw-bad-numbers", P0, "Numbers in the table that cannot be", _RESULTS)
 REDUCED = Rule("busbw-sizes-cut", P1, "The largest sizes were left out for want of GPU memory", _RESULTS)
 CPU_TIME = Rule("busbw-cpu-time", P0, "The table shows CPU time, not bandwidth of the GPUs", _RESULTS)
@@ -60,11 +61,10 @@ NOT_JUDGED = (
     INCOMPLETE,
     NOTHING,
     USAGE,
-    SEVERAL,
     NUMBERS,
     CPU_TIME,
     UNREACHABLE,
 )
 MEASURED_BAD = (FAILED, WRONG, OVER_TCP, FEW_NICS)
 # A run with one of these is no measure for later runs, muted or not.
-NO_MEASURE = (*NOT_JUDGED, *MEASURED_BAD, LOW, ABOVE)
+NO_MEASURE = (*NOT_JUDGED, *MEASURED_BAD, LOW, ABOVE, SEVERAL, NO_HEAD)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TextIO
 
 from hpslurm.core.text import clean
 from hpslurm.nccl_tests import steps
@@ -18,6 +19,16 @@ MOST_FIRST_LINES = 10
 Warn = Callable[[str], None]
 
 
+def _new_file(path: str) -> TextIO:
+    """A file of our own, in a folder that others may write: no link is followed, one that is there is replaced."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, 0o644), "w", encoding="utf-8", errors="replace")
+
+
 class StepOutput:
     """What one step has printed so far, and how it ended; its lines are kept in a file, too."""
 
@@ -27,7 +38,7 @@ class StepOutput:
         self.end: launch.End | None = None
         self.row: Row | None = None
         self.first_lines: list[str] = []
-        self.file = open(os.path.join(folder, f"{step.name}.out"), "w", encoding="utf-8") if folder else None
+        self.file = _new_file(os.path.join(folder, f"{step.name}.out")) if folder else None
 
     def take(self, event: launch.Line | launch.End) -> None:
         if isinstance(event, launch.End):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from hpslurm.core.finding import CONFIGURE, LOOK, Evidence, Finding, Suggestion
@@ -10,6 +12,21 @@ from hpslurm.nccl_tests.rules import ERROR, HANG, INCOMPLETE, NO_MPI, NOTHING, S
 from hpslurm.nccl_tests.verdict import Facts
 from hpslurm.nccl_tests.words import count, size_name
 from hpslurm.scan.nccl_tests import DONE, Output, Table
+
+_HELD = re.compile(r"busy or unavailable|cudaErrorDevicesUnavailable|exclusive-(?:thread|process)|all CUDA-capable")
+_WHO_HOLDS = [
+    Suggestion(
+        LOOK,
+        "see the compute mode and who is on the GPUs; Exclusive_Process lets in one process for each, and MPI builds "
+        "start several where ranks share a GPU",
+        "srun -w {nodes} nvidia-smi --query-gpu=index,compute_mode --format=csv",
+    ),
+    Suggestion(
+        CONFIGURE,
+        "set the default mode again, in the lifecycle script as well",
+        "clush -w {nodes} 'sudo nvidia-smi -c 0'",
+    ),
+]
 
 
 def stopped(facts: Facts, table: Table | None) -> Iterator[Finding]:
@@ -23,11 +40,17 @@ def stopped(facts: Facts, table: Table | None) -> Iterator[Finding]:
     if table is None:
         yield reason or _no_table(facts)
         return
-    for reason_of in _OF_A_TABLE:
-        reason = reason or reason_of(facts, table)
     if reason is not None:
         yield reason
+    else:
+        yield from of_table(facts, table)
     yield from _several(facts, table)
+
+
+def of_table(facts: Facts, table: Table) -> Iterator[Finding]:
+    """The first reason that fits why one table has not all of its numbers."""
+    reasons = (reason_of(facts, table) for reason_of in _OF_A_TABLE)
+    yield from [reason for reason in reasons if reason is not None][:1]
 
 
 def _unreadable(output: Output) -> Finding | None:
@@ -123,10 +146,15 @@ def _too_few_gpus(output: Output) -> Finding | None:
 def _failure(output: Output) -> Finding | None:
     if not output.failures:
         return None
+    lines = [*output.failures, *output.log.warnings]
+    if any(_HELD.search(line) for line in lines):
+        return ERROR.found(
+            f"{output.failures[0]}: another process holds the GPU, or its compute mode lets only one in",
+            evidence=_lines(output, lines),
+            suggest=_WHO_HOLDS,
+        )
     return ERROR.found(
-        f"{output.failures[0]}; it stopped {output.phase()}",
-        evidence=_lines(output, [*output.failures, *output.log.warnings]),
-        suggest=_ask_scan(output),
+        f"{output.failures[0]}; it stopped {output.phase()}", evidence=_lines(output, lines), suggest=_ask_scan(output)
     )
 
 
@@ -143,6 +171,12 @@ def _no_table(facts: Facts) -> Finding:
         evidence=_by_launcher_or_nccl(output),
         suggest=[Suggestion(LOOK, "see whether the program starts at all", "srun -N1 -n1 all_reduce_perf -h")],
     )
+
+
+def _no_header(facts: Facts, table: Table) -> Finding | None:
+    if not table.headless or table.average is not None:
+        return None
+    return NOTHING.found(f"{len(table.rows)} rows without the header above them: keep the whole output")
 
 
 def _printed_error(facts: Facts, table: Table) -> Finding | None:
@@ -172,9 +206,14 @@ def _cut_off(facts: Facts, table: Table) -> Finding | None:
 
 
 def _rows_missing(facts: Facts, table: Table) -> Finding | None:
-    if not table.missing:
-        return None
     output = facts.output
+    if not table.missing and table.torn:
+        return INCOMPLETE.found(
+            f"{count(table.torn, 'line')} of it can be read in part only: other lines in the same stream cut a row",
+            evidence=[Evidence(output.source, "use NCCL_DEBUG_FILE, which keeps NCCL's lines out of the table")],
+        )
+    if not table.missing or table.shortened:
+        return None
     there = f"{size_name(table.rows[0].size)} to {size_name(table.rows[-1].size)}" if table.rows else "none"
     return INCOMPLETE.found(
         f"{table.missing} of {count(table.wanted, 'size')} that were asked for have no readable row, "
@@ -205,8 +244,6 @@ def _ended_as_another(facts: Facts, table: Table) -> Finding | None:
 def _part_missing(facts: Facts, table: Table) -> Finding | None:
     if not table.rows:
         gone = "its rows"
-    elif table.parameters is None:
-        gone = "the line of its parameters"
     elif table.bounds is None or table.average is None:
         gone = "its last lines"
     else:
@@ -227,6 +264,7 @@ def _bad_status(facts: Facts, table: Table) -> Finding | None:
 
 # In the order in which they count.
 _OF_A_TABLE = (
+    _no_header,
     _printed_error,
     _cut_off,
     _rows_missing,
@@ -255,9 +293,10 @@ def _several(facts: Facts, table: Table) -> Iterator[Finding]:
     copies = max(
         table.copies, len(speakers) if len(tables) > 1 else 1, sum(device.rank == 0 for device in table.devices)
     )
+    copies = max(copies, _alone(table))
     if copies > 1 or (len(tables) > 1 and max(other.copies for other in tables) > 1):
         yield NO_MPI.found(
-            f"{max(copies, 2)} programs announced themselves, each as rank 0: every process tested its own GPUs",
+            f"{max(copies, 2)} programs ran side by side, each as rank 0: every process tested its own GPUs",
             evidence=_lines(facts.output, (f"line {head.first_line}: a head of its own" for head in tables[:4])),
             suggest=[
                 Suggestion(LOOK, "a build with MPI names libmpi here", "ldd $(command -v all_reduce_perf) | grep mpi"),
@@ -268,10 +307,24 @@ def _several(facts: Facts, table: Table) -> Iterator[Finding]:
     elif len(tables) > 1:
         lines = ", ".join(str(other.first_line) for other in tables)
         yield SEVERAL.found(
-            f"{len(tables)} tables (from lines {lines}); below stands the last one only",
+            f"{len(tables)} tables (from lines {lines}): each is judged, and the sizes shown are those of the last one",
             suggest=[
                 Suggestion(
-                    LOOK, "judge one of them", f"hpslurm nccl-tests judge {shlex.quote(facts.output.source)} --table 1"
+                    LOOK,
+                    "see the sizes of another",
+                    f"hpslurm nccl-tests judge {shlex.quote(facts.output.source)} --table 1",
                 )
             ],
         )
+
+
+def _alone(table: Table) -> int:
+    """How many programs each printed the same sizes: side by side, or with nobody to talk to, so that busbw stays 0."""
+    sizes = [row.size for row in table.rows if row.size]
+    often = Counter(sizes)
+    if len(often) >= 3 and sizes == sorted(sizes) and min(often.values()) > 1:
+        return min(often.values())
+    fast = [row for row in table.rows if row.halves and max(half.algbw for half in row.halves) > 1]
+    if not fast or any(half.busbw > 0 for row in fast for half in row.halves):
+        return 1
+    return max(Counter(row.size for row in fast).values())

@@ -29,7 +29,7 @@ def lines(verdict: Verdict, output: Output) -> list[str]:
     return [*above, *findings, *render.fitted(last_line(verdict))]
 
 
-TAGS = {"good": "PASS", "low": "WARN"}
+TAGS = {"good": "PASS", "low": "WARN", "nothing to compare with": "INFO"}
 MOST_SIZES = 16  # rows of the table on the first screen
 
 

@@ -21,8 +21,8 @@ UNSYNCHRONISED = Rule("clock-unsynchronised", P1, "Clock not synchronised", SECT
 OFF = Rule("clock-off", P1, "Clock off", SECTION)
 TIMESYNC = "/run/systemd/timesync"
 SETTLE = 300.0  # seconds after boot in which a clock may still be setting
-_OFFSET = re.compile(r"System time\s*:\s*(\d+\.?\d*) seconds (?:slow|fast) of NTP time")
-_LEAP = re.compile(r"Leap status\s*:\s*(.+)")
+_OFFSET = re.compile(r"System time\s{0,9}:\s{0,9}(\d{1,12}\.?\d{0,12}) seconds (?:slow|fast) of NTP time")
+_LEAP = re.compile(r"Leap status\s{0,9}:\s{0,9}(.+)")
 
 
 @dataclass(frozen=True)

@@ -33,16 +33,23 @@ class Facts:
     closed: tuple[str, ...]  # those that this process may not open
 
 
+def cards(host: Host) -> int | None:
+    """EFA cards on the PCI bus; None where no device of Amazon's is seen there, so that the bus may be hidden."""
+    ours = [path for path in host.glob(f"{PCI}/*/vendor") if host.word(path) == efa.VENDOR]
+    if not ours:
+        return None
+    return sum(bool(efa.DEVICE.fullmatch(host.word(path[: -len("vendor")] + "device") or "")) for path in ours)
+
+
 def collect(host: Host) -> Facts:
-    cards = [path for path in host.glob(f"{PCI}/*/vendor") if host.word(path) == efa.VENDOR]
-    count = sum(bool(efa.DEVICE.fullmatch(host.word(path[: -len("vendor")] + "device") or "")) for path in cards)
+    count = cards(host)
     devices = len(efa.devices(host))
     if not count and not devices:
         raise Skip("no EFA card")
     module = host.word(f"{MODULE}/version") or ("loaded" if host.exists(MODULE) else "")
     files = host.glob("/dev/infiniband/uverbs*")
     closed = tuple(path for path in files if not os.access(host.path(path), os.R_OK | os.W_OK))
-    return Facts(count if cards else None, devices, module, len(files), closed)
+    return Facts(count, devices, module, len(files), closed)
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:

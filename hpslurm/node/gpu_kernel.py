@@ -6,16 +6,16 @@ lines are its only trace. They are of this boot; what still holds, the other pro
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator
 
+from hpslurm.core import linear
 from hpslurm.core.finding import P0, Evidence, Finding, Rule
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Skip
 from hpslurm.core.text import clean
-from hpslurm.core.values import dataclass
-from hpslurm.node import gpus, xid_table
+from hpslurm.core.values import dataclass, field, replace
+from hpslurm.node import gpu_witness, gpus, xid_table
 from hpslurm.sources import gpu, kmsg
 from hpslurm.sources.host import Host
 
@@ -51,6 +51,13 @@ class Hit:
 @dataclass(frozen=True)
 class Facts:
     hits: tuple[Hit, ...] = ()
+    signs: dict[str, str] = field(
+        default_factory=dict
+    )  # address of each GPU to what another source shows wrong with it
+
+
+def start(host: Host) -> None:
+    gpu.start(host)
 
 
 def collect(host: Host) -> Facts:
@@ -59,11 +66,11 @@ def collect(host: Host) -> Facts:
     records = kmsg.read(host).matching(*MARKS)[:MOST_LINES]
     if not records:
         return Facts()
-    rows = [(row, re.compile(row["pattern"])) for row in xid_table.kernel_rows()]
+    rows = [(row, linear.compile(row["pattern"])) for row in xid_table.kernel_rows()]
     found: dict[tuple[str, str], list[kmsg.Record]] = {}
     for record in records:
         for row, pattern in rows:
-            if match := pattern.search(record.text):
+            if match := pattern.match(record.text):
                 pci = match.groupdict().get("pci") or ""
                 found.setdefault((row["id"], gpu.short_pci(pci)), []).append(record)
                 break
@@ -72,7 +79,8 @@ def collect(host: Host) -> Facts:
             # without the driver's prefix: health agents read logs, and would act on a quote
             Hit(row, pci, len(lines), lines[0].time, lines[-1].time, clean(lines[0].text.replace("NVRM: ", ""), 200))
             for (row, pci), lines in found.items()
-        )
+        ),
+        gpu_witness.signs(host),
     )
 
 
@@ -94,9 +102,13 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
             row = rows[rule.id]
             count = sum(hit.count for hit in hits)
             note = f"; {row['note']}" if "note" in row else ""
-            yield rule.found(
+            alone = rule.gateable and not any(gpu_witness.confirms(facts.signs, hit.pci) for hit in hits)
+            yield replace(rule, gateable=rule.gateable and not alone).found(
                 f"{count} lines, the last at {_when(max(hit.last for hit in hits))}: {hits[0].text}{note}",
-                evidence=[Evidence("kernel log", f"{_when(hit.first)} {hit.count} times: {hit.text}") for hit in hits],
+                evidence=[
+                    *(Evidence("kernel log", f"{_when(hit.first)} {hit.count} times: {hit.text}") for hit in hits),
+                    *([Evidence("NVML and the bus", gpu_witness.NOBODY)] if alone else ()),
+                ],
                 suggest=gpus.steps(rule.id, row["suggest"]),
             )
 

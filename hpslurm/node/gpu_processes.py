@@ -7,6 +7,7 @@ owns a process is read from its cgroup, as Slurm puts each job into one.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 
@@ -24,6 +25,7 @@ LEFT = Rule("gpu-leftover", P1, "Processes left on a GPU", "debugging-guide.md Â
 
 # Monitoring that may hold a context; names as /proc/<pid>/comm cuts them.
 SERVICES = ("nv-hostengine", "dcgm-exporter", "nvidia-cuda-mps", "nvidia-persiste", "nvidia-smi")
+FIRST_USER = 1000  # uid; below are root and the accounts of services
 JOB_CGROUP = re.compile(r"/job_([0-9]+)(?:/|$)", re.MULTILINE)
 _STEP = re.compile(r"slurmstepd: \[([0-9]+)[.\]]")
 
@@ -59,7 +61,7 @@ def collect(host: Host) -> Facts:
             process = _process(host, str(device), pid)
             if process is None:
                 hidden.append(pid)
-            elif process.name not in SERVICES:
+            elif not (process.name in SERVICES and _uid(host, pid) < FIRST_USER):
                 running = jobs(host) if running is None else running
                 if not process.job or process.job not in running:
                     found.append(process)
@@ -74,11 +76,20 @@ def jobs(host: Host) -> set[str]:
     found = {host.env.get("SLURM_JOB_ID", "")} if host.env.get("SLURM_SCRIPT_CONTEXT") != gpus.EPILOG else set()
     for path in host.glob("/proc/[0-9]*/cmdline"):
         try:
-            if match := _STEP.match(host.read(path)):
+            match = _STEP.match(host.read(path, 4096))
+            if match and _uid(host, int(path.split("/")[2])) in (0, os.geteuid()):
                 found.add(match[1])
         except OSError:  # it ended meanwhile
             continue
     return found
+
+
+def _uid(host: Host, pid: int) -> int:
+    """Whose process it is: its name and its arguments it may choose itself."""
+    try:
+        return os.stat(host.path(f"/proc/{pid}")).st_uid
+    except OSError:
+        return FIRST_USER
 
 
 def _process(host: Host, label: str, pid: int) -> Process | None:

@@ -25,12 +25,40 @@ LOCKUP = Rule("kernel-lockup", P1, "A CPU locked up", SECTION)
 OOPS = Rule("kernel-oops", P1, "A fault inside the kernel", SECTION)
 PANIC = Rule("kernel-panic", P2, "An earlier boot ended in a panic", SECTION)
 PSTORE = ("/sys/fs/pstore", "/var/lib/systemd/pstore")  # what a dying kernel left behind, and where systemd puts it
-KINDS = (
-    (HUNG, re.compile(r"INFO: task .{1,80} blocked (?:in I/O wait )?for more than \d+ seconds")),
-    (LOCKUP, re.compile(r"(?:soft lockup - CPU#\d+ stuck|hard LOCKUP on cpu|self-detected stall on CPU)")),
-    (OOPS, re.compile(r"(?:^BUG: |kernel BUG at |Oops: |general protection fault|Kernel panic - not syncing)")),
+# The kernel's own forms, from the line's first letter on. A program's crash is told by the kernel, too, and begins
+# with up to fifteen letters that its user chose (``BUG: x[7]: segfault at 0 ip ... in FILE[...]``), or names it
+# (``traps: python[1] general protection fault ip:``). What is a fault of the kernel itself is longer than those
+# fifteen, or ends in its number, ``[#1]``.
+_NUMBERED = r"[0-9a-f]{4,16} \[#\d{1,6}\](?: [A-Za-z_()-]{1,24}){0,8}$"
+_KINDS_OF_OOPS = (
+    "Oops|general protection fault|invalid opcode|divide error|stack segment|double fault|int3|bounds|alignment check"
+    "|invalid TSS|segment not present|synchronous external abort"
 )
-_WORDS = (b"blocked ", b"lockup", b"LOCKUP", b"detected stall", b"BUG", b"Oops: ", b"protection fault", b"Kernel panic")
+_BUGS = (
+    r"unable to handle (?:kernel )?\w|kernel NULL pointer dereference|Bad page (?:state|map) in process "
+    r"|Bad rss-counter state |scheduling while atomic: |sleeping function called from |workqueue lockup "
+    r"|stack guard page was hit |(?:KASAN|KFENCE): [a-z-]{1,40} (?:read |write )?in "
+)
+KINDS = (
+    (HUNG, re.compile(r"INFO: task [^\n]{1,60}:\d{1,10} blocked (?:in I/O wait )?for more than \d+ seconds")),
+    (
+        LOCKUP,
+        re.compile(
+            r"(?:watchdog: )?BUG: soft lockup - CPU#\d+ stuck"
+            r"|(?:NMI )?watchdog: (?:CPU\d+: )?Watchdog detected hard LOCKUP on cpu"
+            r"|(?:rcu: )?INFO: \w{1,40} (?:self-detected stall on CPU|detected stalls on CPUs/tasks)"
+        ),
+    ),
+    (
+        OOPS,
+        re.compile(
+            rf"BUG: (?:{_BUGS})|kernel BUG at \S{{1,200}}:\d{{1,6}}!|Unable to handle kernel \w"
+            r"|Kernel panic - not syncing: "
+            rf"|(?:Internal error: )?(?:{_KINDS_OF_OOPS})(?:[:,] [^\n]{{1,100}}| - BUG)?: {_NUMBERED}"
+        ),
+    ),
+)
+_WORDS = (b"INFO: ", b"lockup", b"LOCKUP", b"BUG: ", b"BUG at ", b"[#", b"Unable to handle kernel", b"Kernel panic")
 
 
 @dataclass(frozen=True)
@@ -53,7 +81,7 @@ def collect(host: Host) -> Facts:
     start = since(host, log)
     lines, earlier = [], 0
     for record in log.matching(*_WORDS):
-        rule = next((rule for rule, pattern in KINDS if pattern.search(record.text)), None)
+        rule = next((rule for rule, pattern in KINDS if pattern.match(record.text)), None)
         if rule is None:
             continue
         if record.time < start and rule is not OOPS:

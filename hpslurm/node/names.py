@@ -24,8 +24,8 @@ LOOPBACK = Rule("name-own-loopback", P1, "The node's own name means loopback", S
 FIRST = Rule("name-first-unknown", P0, "The job's first node has no address", SECTION)
 NOT_FOUND = 2  # getent: no such name
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
-_FIRST = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[(\d+)[^\]]*\]([A-Za-z0-9._-]*))?")
-_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F:.]*:[0-9a-fA-F:.]*(?:%\w+)?", re.ASCII)
+_FIRST = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[(\d{1,18})[^\]]*\]([A-Za-z0-9._-]*))?")
+_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F:.]{0,40}:[0-9a-fA-F:.]{0,40}(?:%\w{1,16})?", re.ASCII)
 _SEE = Suggestion(LOOK, "see what the name service says", "srun -w {nodes} sh -c 'getent ahosts $(hostname)'")
 
 
@@ -56,6 +56,8 @@ def _names(host: Host) -> tuple[str, str]:
 
 
 def start(host: Host) -> None:
+    if host.rests("getent"):
+        return
     for name in _names(host):
         if name:
             host.start("getent", name)
@@ -67,7 +69,12 @@ def collect(host: Host) -> Facts:
 
 
 def _addresses(host: Host, name: str) -> tuple[str, ...]:
-    output = host.run("getent", name)
+    if why := host.rests("getent"):
+        raise Unknown(why)
+    output = host.answer("getent", name)
+    if output.late:
+        host.rest("getent")
+        raise Unknown(output.late)
     if output.status == NOT_FOUND:
         return ()
     found = addresses(output.out)

@@ -22,8 +22,9 @@ KILLED = Rule("oom-kill", P1, "The kernel killed a process for memory", "debuggi
 RECENT = 86400.0  # seconds
 SLACK = 5.0  # seconds; the kernel's clock drifts
 _KILLED = re.compile(r"(Memory cgroup out of memory|Out of memory)[^:]*: Killed process (\d{1,10}) \(([^)]{0,64})\)")
-_CGROUP = re.compile(r"oom-kill:constraint=(\w+).*?(?:task_memcg=([^,\s]*))?,task=[^,]*,pid=(\d{1,10})")
-_JOB = re.compile(r"/job_(\d{1,12})")
+_CGROUP = "oom-kill:constraint="  # ...,task_memcg=/slurm/job_4711/step_0,task=python3,pid=77,uid=1000
+_PID = re.compile(r",pid=(\d{1,10})\b")
+_JOB = re.compile(r",task_memcg=[^,\s]{0,4000}?/job_(\d{1,12})")
 
 
 @dataclass(frozen=True)
@@ -79,12 +80,19 @@ def kills_of(records: Iterable[kmsg.Record]) -> Iterator[Kill]:
     """
     jobs: dict[int, int | None] = {}
     for record in records:
-        if match := _CGROUP.search(record.text):
-            job = _JOB.search(match[2] or "")
-            jobs[int(match[3])] = int(job[1]) if job else None
+        if record.text.startswith(_CGROUP):
+            pid, job = _last(_PID, record.text), _last(_JOB, record.text)
+            if pid is not None:
+                jobs[pid] = job
         elif match := _KILLED.match(record.text):
             pid = int(match[2])
             yield Kill(record.time, pid, clean(match[3], 40), match[1].startswith("Memory"), jobs.get(pid))
+
+
+def _last(expression: re.Pattern[str], text: str) -> int | None:
+    """The last number: what stands before it, such as the name of the task, is its user's."""
+    found = expression.findall(text)
+    return int(found[-1]) if found else None
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:

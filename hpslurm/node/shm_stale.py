@@ -10,18 +10,24 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator
 
 from hpslurm.core.finding import CONFIGURE, LOOK, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Skip, Unknown
-from hpslurm.core.text import size
+from hpslurm.core.text import clean, size
 from hpslurm.core.values import dataclass
 from hpslurm.sources.host import Host
 
 STALE = Rule("shm-stale", P2, "NCCL segments in /dev/shm that no process holds", "debugging-guide.md § 15")
 PRIVATE = Rule("shm-private", P2, "The job has a /dev/shm of its own", "debugging-guide.md § 15")
-_OURS = re.compile(r"/dev/shm/nccl-\S+")
+USERS_FILL_IT = True
+MOST = 2000  # segments that are looked at
+MOST_ENTRIES = 200_000  # names in /dev/shm that are looked at: anybody may put a million there
+MOST_NAMED = 50  # in the record
+SECONDS = 1.0  # for looking into processes
+_OURS = re.compile(r"/dev/shm/nccl-\S{1,255}")
 
 
 @dataclass(frozen=True)
@@ -31,12 +37,15 @@ class Facts:
     held: int  # segments that a process holds
     private: bool  # /dev/shm belongs to this job alone
     unseen: int = 0  # segments of other users, whose processes we may not look into
+    count: int = 0  # of all that no process holds; ``stale`` names the first
+    more: bool = False  # there are more names than were looked at
 
 
 def collect(host: Host) -> Facts:
     private = is_private(host)
     owners: dict[str, tuple[int, int]] = {}  # path: uid, bytes
-    for path in _segments(host):
+    paths, more = _segments(host)
+    for path in paths:
         try:
             about = os.lstat(host.path(path))
         except FileNotFoundError:  # its job removed it just now
@@ -50,18 +59,26 @@ def collect(host: Host) -> Facts:
     mine = {path: owner for path, owner in owners.items() if me in (0, owner[0])}
     held = _held(host, {uid for uid, _ in mine.values()}) if mine else set()
     stale = sorted(path for path in mine if path not in held and host.exists(path))
-    size = sum(mine[path][1] for path in stale)
-    return Facts(
-        tuple(path.rpartition("/")[2] for path in stale), size, len(held & set(mine)), private, len(owners) - len(mine)
-    )
+    total = sum(mine[path][1] for path in stale)
+    names = tuple(clean(path.rpartition("/")[2], 80) for path in stale[:MOST_NAMED])
+    return Facts(names, total, len(held & set(mine)), private, len(owners) - len(mine), len(stale), more)
 
 
-def _segments(host: Host) -> list[str]:
+def _segments(host: Host) -> tuple[list[str], bool]:
+    """The first of them, and whether there are more than we look at."""
+    found: list[str] = []
     try:
-        names = os.listdir(host.path("/dev/shm"))
+        with os.scandir(host.path("/dev/shm")) as entries:
+            for count, entry in enumerate(entries):
+                if count >= MOST_ENTRIES or len(found) > MOST:
+                    break
+                if entry.name.startswith("nccl-"):
+                    found.append(f"/dev/shm/{entry.name}")
+            else:
+                return sorted(found), False
     except FileNotFoundError:
-        return []
-    return [f"/dev/shm/{name}" for name in sorted(names) if name.startswith("nccl-")]
+        return [], False
+    return sorted(found)[:MOST], True
 
 
 def is_private(host: Host) -> bool:
@@ -77,7 +94,10 @@ def is_private(host: Host) -> bool:
 def _held(host: Host, uids: set[int]) -> set[str]:
     """Segments that a process of these users (or of root) has mapped or open."""
     held: set[str] = set()
+    until = time.monotonic() + SECONDS
     for folder in host.glob("/proc/[0-9]*"):
+        if time.monotonic() > until:
+            raise Unknown(f"too many processes to see within {SECONDS:g} s who holds the segments in /dev/shm")
         try:
             if os.stat(host.path(folder)).st_uid not in uids | {0}:
                 continue
@@ -96,9 +116,11 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
             evidence=[Evidence("/proc/self/mountinfo", "/tmp is bound from the folder of this job")],
         )
     if facts.stale:
-        names = " ".join(facts.stale[:5]) + (" ..." if len(facts.stale) > 5 else "")
+        count = max(facts.count, len(facts.stale))
+        names = " ".join(facts.stale[:5]) + (" ..." if count > 5 else "")
         yield STALE.found(
-            f"{len(facts.stale)} segments of {size(facts.size)} that no process holds ({facts.held} are in use)",
+            f"{count}{' and more' * facts.more} segments of {size(facts.size)} that no process holds "
+            f"({facts.held} are in use)",
             evidence=[Evidence("/dev/shm", names), Evidence("their size", f"{facts.size} bytes")],
             suggest=[
                 Suggestion(LOOK, "see which are open", "srun -w {nodes} sh -c 'ls -l /dev/shm; sudo lsof +D /dev/shm'"),

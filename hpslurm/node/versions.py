@@ -58,11 +58,11 @@ def collect(host: Host) -> Facts:
         kind = instance.instance_type(host)
     except Unknown:
         kind = ""
-    packages = _text(host, INSTALLED)
+    installed = packages(host)
     nccl_file, nccl = nccl_library(host)
     plugin_file, plugin = plugin_library(host)
     if not plugin:
-        plugin = _first(r"libnccl-ofi[^_\s]*[_-](\d+\.\d+[.\d]*)", packages)
+        plugin = _first(r"libnccl-ofi[^_\s]*[_-](\d+\.\d+[.\d]*)", installed)
     return Facts(
         kind,
         host.read("/proc/sys/kernel/osrelease").strip(),  # every Linux has it: without, nothing can be seen here
@@ -70,13 +70,18 @@ def collect(host: Host) -> Facts:
         _first(r'"cuda"\s*:\s*\{[^}]*"version"\s*:\s*"([\d.]+)"', _text(host, "/usr/local/cuda/version.json")),
         nccl,
         plugin,
-        _first(r"libfabric\d*-aws(?:-bin)?[_-](\d+\.\d+[.\d]*(?:amzn[\d.]+)?)", packages),
-        _first(r"EFA installer version: (\S+)", packages),
+        _first(r"libfabric\d*-aws(?:-bin)?[_-](\d+\.\d+[.\d]*(?:amzn[\d.]+)?)", installed),
+        _first(r"EFA installer version: (\S+)", installed),
         _text(host, "/sys/module/efa/version").strip(),
         _text(host, "/sys/module/gdrdrv/version").strip(),
         nccl_file,
         plugin_file,
     )
+
+
+def packages(host: Host) -> str:
+    """What EFA's installer says that it installed; empty where it was not used."""
+    return _text(host, INSTALLED)
 
 
 def _text(host: Host, path: str) -> str:

@@ -17,7 +17,7 @@ from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Skip, Unknown
 from hpslurm.core.text import whole
 from hpslurm.core.values import dataclass, field, replace
-from hpslurm.node import gpu_driver, gpu_recovery, gpus, xid_decode, xid_table
+from hpslurm.node import gpu_driver, gpu_recovery, gpu_witness, gpus, xid_decode, xid_table
 from hpslurm.node.gpu_processes import JOB_CGROUP
 from hpslurm.node.xid_decode import INFO, Verdict
 from hpslurm.node.xid_lines import MARKS, SXID, XID, Incident, Line, incidents, parse, uuids
@@ -54,6 +54,9 @@ class Facts:
     job: str = ""
     owners: dict[int, str] = field(default_factory=dict)  # process that a line names and that still runs, to its job
     boot: str = ""  # id of this boot, to which all lines belong
+    signs: dict[str, str] = field(
+        default_factory=dict
+    )  # address of each GPU to what another source shows wrong with it
     unread: int = 0  # lines that look like one and could not be read
 
 
@@ -86,6 +89,7 @@ def collect(host: Host) -> Facts:
         incidents=incidents(lines),
         gpus={**uuids(records), **names},
         recovery=recovery,
+        signs=gpu_witness.signs(host),
         driver=_branch(host),
         job_gpus=_job_gpus(host),
         job=host.env.get("SLURM_JOB_ID", ""),
@@ -328,7 +332,8 @@ def _finding(kind: str, group: list[Case], wanted: dict[str, int], facts: Facts)
     settled = [_settled(case, wanted) for case in group]
     worst = min(settled, key=lambda case: (case.verdict.priority, case.line.first))
     rule = _rule(kind, worst.row, worst.verdict.priority)
-    if worst.whose == OTHER or all(wanted.get(case.line.pci) == gpu_recovery.NONE for case in settled):
+    alone = rule.gateable and not any(_confirmed(case, facts) for case in settled)
+    if alone or worst.whose == OTHER or all(wanted.get(case.line.pci) == gpu_recovery.NONE for case in settled):
         rule = replace(rule, gateable=False)
     devices = {case.line.pci: _device(case.line, facts) for case in settled}
     told = f"{', '.join(_brief(name) for name in devices.values())}: {worst.verdict.words}"
@@ -340,9 +345,18 @@ def _finding(kind: str, group: list[Case], wanted: dict[str, int], facts: Facts)
         told += f"; {worst.whose}"
     return rule.found(
         told,
-        evidence=[_evidence(case, wanted, facts) for case in settled],
+        evidence=[*(_evidence(case, wanted, facts) for case in settled), *_alone(alone)],
         suggest=gpus.steps(rule.id, worst.verdict.advice),
     )
+
+
+def _confirmed(case: Case, facts: Facts) -> bool:
+    """Links and switches belong to the node: their fault may show on any GPU."""
+    return gpu_witness.confirms(facts.signs, "" if case.line.kind == SXID or _is_link(case) else case.line.pci)
+
+
+def _alone(so: bool) -> list[Evidence]:
+    return [Evidence("NVML and the bus", gpu_witness.NOBODY)] if so else []
 
 
 def _settled(case: Case, wanted: dict[str, int]) -> Case:

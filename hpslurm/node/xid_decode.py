@@ -69,6 +69,8 @@ def decode(line: Line, row: Row | None, beside: Iterable[Line], driver: int | No
         words += "; a page, as this GPU is older than Ampere"
     if line.code == 119 and got.get("function"):
         words += f"; call {got['function']}"
+    if line.code == 64 and got.get("pending"):
+        return Verdict(P1, AFTER_JOB, "An earlier repair of memory still waits for the reset, so no other was recorded")
     priority = row.priority
     if line.code == 109 and codes & {119, 62, 46}:
         priority = P0

@@ -3,6 +3,9 @@
 Pure and without tables: a healthy node has no such line and reads no table. One fault
 prints many lines, on some drivers hundreds, so equal ones are folded to a count; what
 follows within three minutes belongs to the same incident.
+
+Expressions begin where the line begins: further in stands what users chose, such as the
+name of a process or of a mount.
 """
 
 from __future__ import annotations
@@ -85,10 +88,10 @@ def parse(record: Record) -> Line | None:
     >>> line.kind, line.code, line.pci, line.word, line.text
     ('sxid', 20034, '0000:c1:00', 'Fatal', 'Link 28 LTSSM Fault Up')
     """
-    match = _XID.search(record.text)
+    match = _XID.match(record.text)
     kind = XID
     if not match:
-        match, kind = _SXID.search(record.text), SXID
+        match, kind = _SXID.match(record.text), SXID
         if not match or match["text"].startswith(_MORE_OF_THE_SAME):
             return None
     got = match.groupdict()
@@ -110,7 +113,7 @@ def uuids(records: Iterable[Record]) -> dict[str, str]:
     """Address to UUID, as the driver prints once before the first XID of a GPU."""
     found = {}
     for record in records:
-        if match := _UUID.search(record.text):
+        if match := _UUID.match(record.text):
             found[short(match["pci"])] = match["uuid"]
     return found
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from hpslurm.core import toml
+from hpslurm.core import linear, toml
 from hpslurm.core.values import dataclass, field, fields
 
 TYPE_CHECKING = False
@@ -116,4 +116,4 @@ def switch_row(code: int) -> Row | None:
 def pattern(code: int) -> re.Pattern[str] | None:
     """What to read out of the message of an XID."""
     found = row(code)
-    return re.compile(found.pattern) if found and found.pattern else None
+    return linear.compile(found.pattern) if found and found.pattern else None

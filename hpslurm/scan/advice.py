@@ -6,7 +6,7 @@ import re
 import shlex
 
 from hpslurm.core import suggest as words
-from hpslurm.core.finding import Culprit, Event, Suggestion
+from hpslurm.core.finding import LOOK, Culprit, Event, Suggestion
 from hpslurm.scan import model
 from hpslurm.scan.patterns import Pattern
 
@@ -50,7 +50,8 @@ def place(culprit: Culprit | None) -> str:
     return f" ({culprit.peer or culprit.host})" if culprit.peer or culprit.host else ""
 
 
-# A node name comes from a log, so anybody may have written it: only plain names enter a command.
+# A node name comes from a log, so anybody may have written it: only plain names enter a command, and only one that
+# looks. What drains, reboots or replaces gets its name from the person who types it.
 _NODE = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,62}(?:\[[0-9,-]{1,60}\])?$")
 
 
@@ -60,10 +61,15 @@ def suggest(cause: str, culprit: Culprit | None) -> tuple[Suggestion, ...]:
     given: list[Suggestion] = []
     row = model.causes().get(cause)
     for advised in row.suggest if row else ():
-        given.append(Suggestion(advised["step"], advised["why"], advised["command"].replace("{node}", where)))
+        step = Suggestion(advised["step"], advised["why"], advised["command"])
+        given.append(Suggestion(step.harm, step.why, step.command.replace("{node}", _where(step, where))))
     if row and row.hardware:
         given.insert(0, words.save_evidence())
         given.append(words.drain(cause.replace("_", "-")))
         given.append(words.reboot("a reset is needed; replace when the same fault is back within a day"))
-        given = [Suggestion(s.harm, s.why, s.command.replace("{nodes}", where)) for s in given]
+        given = [Suggestion(s.harm, s.why, s.command.replace("{nodes}", _where(s, where))) for s in given]
     return tuple(given)
+
+
+def _where(suggestion: Suggestion, node: str) -> str:
+    return node if suggestion.harm == LOOK else "NODE"

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import IO
 
 from hpslurm.core.finding import NOISE, ROOT, SYMPTOM, Event
+from hpslurm.core.linear import LONGEST
 from hpslurm.core.text import clean, whole
 from hpslurm.core.values import dataclass, replace
 from hpslurm.scan import kinds, prefix, read, trouble
@@ -47,6 +48,7 @@ class Collector:
 
     def __init__(self, *, fast: bool = True, patterns: Table | None = None) -> None:
         self.table = patterns or table()
+        self.deadline = float("inf")  # of time.monotonic; then it stops wherever it is
         self.fast = fast
         self.events: dict[tuple[object, ...], Event] = {}
         self.unread: list[str] = []
@@ -55,6 +57,10 @@ class Collector:
         self.bytes = 0
         self.block = read.block()
         self.literals, self.triggers = _with_triggers(self.table)
+
+    @property
+    def late(self) -> bool:
+        return time.monotonic() > self.deadline
 
     # ------------------------------------------------------------------ input
 
@@ -91,7 +97,7 @@ class Collector:
             stream.seek(0)
         elif flight.looks_like(head):
             try:
-                found = list(flight.events(flight.load(stream), path))
+                found = flight.read(stream, path)
             except flight.NotADump as why:
                 stream.seek(0)
                 if head[:1] == b"\x80":  # a pickle that is no dump is no text either
@@ -211,6 +217,8 @@ class _File:
             if begin > at:
                 line += data.count(b"\n", at, begin)
                 at = begin
+            if self.owner.late:
+                break
             try:
                 self.examine(data, part.size, begin, stop, line, numbers)
             except ValueError as error:  # one odd line must not cost the rest of the file
@@ -236,6 +244,8 @@ class _File:
             self.owner.keep(("file", self.path), Event("file", NOISE, self.path, 1, "", rank=self.rank))
 
     def _looked(self, lines: list[tuple[int, str]]) -> Iterator[Event]:
+        if self.owner.late:
+            return
         try:
             yield from kinds.events(self.path, lines)
             yield from self._unknown(lines)
@@ -250,6 +260,8 @@ class _File:
             for line in raw.split("\r"):
                 if not trouble.may_be(line):
                     continue
+                if self.owner.late:
+                    return
                 row = benign(line)
                 if row is not None and row.id not in said:
                     said.add(row.id)
@@ -332,10 +344,10 @@ class _File:
         self.covered = number + WINDOW[1]
         context = Context(data, size, begin, stop)
         for index, line in enumerate(context.before(WINDOW[0])):
-            self.between.setdefault(number - 1 - index, line[:4000])
+            self.between.setdefault(number - 1 - index, line)
         own = bytes(data[begin:stop]).decode("utf-8", "replace")
         for index, line in enumerate([own, *context.after(WINDOW[1])]):
-            self.between.setdefault(number + index, prefix.plain(line)[:4000])
+            self.between.setdefault(number + index, prefix.plain(line[:LONGEST]))
 
     def _keep(self, row: Pattern, hit: Hit, number: int, line: str) -> None:
         rank = hit.rank if hit.rank is not None else self.rank
@@ -396,7 +408,7 @@ def _with_triggers(known: Table) -> tuple[tuple[bytes, ...], frozenset[int]]:
 _LOCAL = re.compile(r"(?:\) local_rank: |--local_rank=)(\d+)\b")  # of torchrun and DeepSpeed
 # Of Ray: an address; of Slurm and others: a node.
 _ADDRESS = re.compile(
-    r"\b(?:(?:ip|IP)(?:=|: ?)|(?:failed|died|lost|error) on (?:node|host) )([A-Za-z]*[\w-]*\d[\w.-]*)\b"
+    r"\b(?:(?:ip|IP)(?:=|: ?)|(?:failed|died|lost|error) on (?:node|host) )([\w-]{0,62}\d[\w.-]{0,190})\b"
 )
 
 
@@ -427,7 +439,7 @@ def _hit(row: Pattern, match: re.Match[str], line: str, mark: prefix.Mark) -> Hi
 
 def _numbered(piece: bytes, line: int) -> list[tuple[int, str]]:
     text = piece.decode("utf-8", "replace")
-    return [(line + index, prefix.plain(item)[:4000]) for index, item in enumerate(text.split("\n"))]
+    return [(line + index, prefix.plain(item[:LONGEST])) for index, item in enumerate(text.split("\n"))]
 
 
 def _year(head: bytes, path: str) -> int:

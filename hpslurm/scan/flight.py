@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
-from typing import IO, Any, TypeGuard
+import resource
+import select
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import IO, Any, NoReturn, TypeGuard
 
 from hpslurm.core.finding import NOISE, Event
 from hpslurm.core.text import clean, whole
-from hpslurm.core.values import dataclass
+from hpslurm.core.values import asdict, dataclass
 from hpslurm.scan import model
 from hpslurm.scan.prefix import rank_of_file
 
@@ -22,6 +27,10 @@ LARGEST = 128 << 20  # bytes of one dump
 MOST = 1 << 63  # of a number in a dump
 MOST_MEMBERS = 65_536  # of one group
 DEFAULT_GROUP = "default"
+
+
+SECONDS = 20.0  # for reading one dump
+MEMORY = 1 << 30  # bytes that reading it may take, and ten times its own size
 
 
 class NotADump(Exception):
@@ -46,6 +55,60 @@ def looks_like(head: bytes) -> bool:
     return start == b"{" and any(
         word in head for word in (b'"pg_config"', b'"entries"', b'"pg_status"', b'"nccl_version"')
     )
+
+
+def read(stream: IO[bytes], path: str) -> list[Event]:
+    """The events of a dump. Raises NotADump.
+
+    Nine bytes of a pickle can ask for two gigabytes, and some hundred can mean a list without end. So a child reads
+    it, with little memory and little time, and hands back what it found.
+    """
+    data = stream.read(LARGEST + 1)
+
+    def found() -> bytes:
+        return json.dumps([asdict(event) for event in events(load(io.BytesIO(data)), path)]).encode()
+
+    said = _apart(found, MEMORY + 10 * len(data))
+    if said[:1] != b"[":
+        raise NotADump(clean(said.decode("utf-8", "replace"), 200))
+    return [Event(**{**row, "facts": tuple(map(tuple, row["facts"]))}) for row in json.loads(said)]
+
+
+def _apart(work: Callable[[], bytes], memory: int) -> bytes:
+    """What ``work`` gives, done in a child; words where it came to nothing."""
+    receive, send = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _child(send, work, memory)
+    os.close(send)
+    data, until = bytearray(), time.monotonic() + SECONDS
+    try:
+        while (left := until - time.monotonic()) > 0 and select.select([receive], [], [], left)[0]:
+            piece = os.read(receive, 1 << 16)
+            if not piece:
+                return bytes(data) or b"too large to read"
+            data += piece
+        return f"not read within {SECONDS:g} s".encode()
+    finally:
+        os.close(receive)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def _child(send: int, work: Callable[[], bytes], memory: int) -> NoReturn:
+    """Ends here whatever happens, or our caller would run twice."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            now = int(file.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (now + memory, now + memory))
+        try:
+            said = work()
+        except NotADump as why:
+            said = str(why).encode("utf-8", "replace")
+        while said:
+            said = said[os.write(send, said) :]
+    finally:
+        os._exit(0)
 
 
 def load(stream: IO[bytes]) -> dict[str, Any]:

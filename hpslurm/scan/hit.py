@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from hpslurm.core.linear import LONGEST
 from hpslurm.scan import model, prefix
 
 
@@ -50,11 +51,11 @@ class Context:
     def before(self, count: int, most: int = 8192) -> list[str]:
         """The nearest line first."""
         piece = bytes(self._data[max(0, self._begin - most) : self._begin]).decode("utf-8", "replace")
-        return [prefix.plain(line) for line in piece.splitlines()[::-1][:count]]
+        return [prefix.plain(line[:LONGEST]) for line in piece.splitlines()[::-1][:count]]
 
     def after(self, count: int, most: int = 32768) -> list[str]:
         piece = bytes(self._data[self._stop + 1 : min(self._size, self._stop + 1 + most)]).decode("utf-8", "replace")
-        return [prefix.plain(line) for line in piece.splitlines()[:count]]
+        return [prefix.plain(line[:LONGEST]) for line in piece.splitlines()[:count]]
 
     def around(self, count: int) -> str:
         return "\n".join([*self.before(count), *self.after(count)])

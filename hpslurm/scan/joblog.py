@@ -132,7 +132,7 @@ def job_of_env(env: Mapping[str, str]) -> Job:
 
 def first_node(nodes: str) -> str:
     """The first name of a folded list; only one node of a job reads its output."""
-    match = re.match(r"([^,\[]*)(?:\[(\d+)[^\]]*\]([^,\[]*))?", nodes)
+    match = re.match(r"([^,\[]*)(?:\[(\d{1,18})[^\]]*\]([^,\[]*))?", nodes)
     return f"{match[1]}{match[2] or ''}{match[3] or ''}" if match else ""
 
 
@@ -186,11 +186,13 @@ def scan(collector: Collector, path: str, taken: userfile.Taken, deadline: float
     shown = clean(path, 200)
     head, tail = (taken.head, taken.tail) if taken.tail else (b"", taken.head)
     line = 1 if not taken.tail else -(tail.count(b"\n") + (not tail.endswith(b"\n")))
+    collector.deadline = deadline
     pieces = _pieces(tail, line) + _pieces(head, 1)
     for done, (piece, number) in enumerate(pieces):
-        if done and time.monotonic() > deadline:
-            return [f"{shown}: {len(pieces) - done} of {len(pieces)} parts not scanned for want of time"]
-        collector.stream(io.BytesIO(piece), path, line=number)
+        if not collector.late:
+            collector.stream(io.BytesIO(piece), path, line=number)
+        if collector.late:
+            return [f"{shown}: {len(pieces) - done} of {len(pieces)} parts not scanned to their end for want of time"]
     return []
 
 

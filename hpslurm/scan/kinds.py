@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from hpslurm.core import linear
 from hpslurm.core.finding import NOISE, Event
 from hpslurm.scan import (
     life,
@@ -46,7 +47,7 @@ KINDS = (
     ("libfabric-log", r"^libfabric:\d+"),
     ("megatron", r"megatron|MnRtt|Straggler report|GPU relative performance"),
 )  # fmt: skip
-_KINDS = [(name, re.compile(expression, re.MULTILINE)) for name, expression in KINDS]
+_KINDS = [(name, linear.compile(expression, re.MULTILINE)) for name, expression in KINDS]
 
 # Lines with one of these, and their neighbours, are looked at wherever they stand in a file.
 TRIGGERS = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from hpslurm.core import linear
 from hpslurm.core.finding import NOISE, Event
 from hpslurm.core.text import whole
 from hpslurm.scan import prefix
@@ -12,7 +13,7 @@ from hpslurm.scan import prefix
 Lines = list[tuple[int, str]]  # line number, text
 RECENT = 3  # lines of work that show that it went on, not only began again
 
-_LIFE = re.compile(
+_LIFE = linear.compile(
     r"\d{1,3}%\|[^|]*\| *\d+/\d+|(?:loss|Loss)\b(?: is)?[ :=]+\d|[Ee]poch(?: is)?[ :=\[]+\d+|(?:iter(?:ation)?|[Ss]tep)[ :=\[]+\d+[^\n]*(?:loss|time|lr|tok)|Init COMPLETE|"  # noqa: E501
     r"Training (?:complete|finished|done)|tokens?/s|it/s\]|s/it\]|(?:samples?|img|images?)/s|Avg bus bandwidth|Out of bounds values : 0 OK|"  # noqa: E501
     r"throughput[ :=]+\d|elapsed time per iteration|Destroy COMPLETE|"
@@ -20,20 +21,20 @@ _LIFE = re.compile(
     r"\.\.\. passed$|All tests passed|Test [Pp]assed|now responding"
 )
 # Of these, what shows work itself, not only a start.
-_WORK = re.compile(
+_WORK = linear.compile(
     r"(?i)\bloss\b|\bepoch\b|\bstep\b|\biter(?:ation)?\b|tok(?:en)?s?/s|it/s|s/it|(?:samples?|img|images?)/s"
     r"|passed|now responding"
 )
 # NCCL's set-up chose how to talk to other nodes.
-_CHOSEN = re.compile(
+_CHOSEN = linear.compile(
     r"Using network (?!Socket)\w+|Using internal [Nn]etwork \w+|NET/(?:IB|Socket|OFI) ?: (?:Using \[|\d+ interfaces found)|Selected [Pp]rovider is (?!tcp|sockets)\w|Using transport protocol|Active: active \(running\)|\[c10d - debug\] The (?:server has started|client socket)"  # noqa: E501
 )
-_BAR = re.compile(
+_BAR = linear.compile(
     r"(?P<label>[^|%\r\n]{0,60}?)(?P<percent>\d{1,3})%\|[^|]*\| *(?P<done>[\d.]+\w*)/(?P<all>[\d.]+\w*) *"
     r"\[(?P<elapsed>[\d:]+)<[^\]]*?(?P<unit>[A-Za-z]+)/s"
 )
 # The program's own last words when all went as it should; Slurm's COMPLETED only says that the script returned.
-_ENDED = re.compile(
+_ENDED = linear.compile(
     r"(?i)^(?![^\n]*\b(?:not?|failed|failures?|errors?|killed|aborted|before|until|when|if)\b)[^\n]{0,200}(?:"
     r"\b(?:training|finetuning|trainer|fit|job|run|program|benchmark|experiment|all (?:tests|ranks|tasks|steps))\b"
     r"[^\n]{0,40}\b(?:finished|completed?|done|succeeded)\b(?: successfully)?"
@@ -44,7 +45,7 @@ _ENDED = re.compile(
     r"|`max_(?:steps|epochs)=\d+` reached)[\s.!)]*$"
 )
 LAST_WORDS = 12  # lines at the end of a file, among which they stand: other ranks still say theirs
-_STEPS = re.compile(r"(?i)\b(?:train\w*|epoch|step|iter\w*)\b|loss=|it\b")  # bars of the training itself
+_STEPS = linear.compile(r"(?i)\b(?:train\w*|epoch|step|iter\w*)\b|loss=|it\b")  # bars of the training itself
 
 
 def events(path: str, lines: Lines) -> Iterator[Event]:

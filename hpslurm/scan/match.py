@@ -11,6 +11,9 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
+from hpslurm.core.linear import LONGEST
+
+REST = 512  # bytes behind a hit that are looked at, at least
 BIG = 300 << 20  # bytes that take the standard library about a second
 DENSE = 20_000  # hits of one literal in one file after which it is only counted
 
@@ -37,13 +40,11 @@ def hint(size: int) -> str:
     return "the module hyperscan reads such logs about three times as fast: pip install hyperscan"
 
 
-LONGEST = 16 << 10  # bytes of one line that are looked at, around the hit
-
-
 def _bounds(data: bytearray, at: int, size: int) -> tuple[int, int]:
-    low = max(0, at - LONGEST)
-    begin = data.rfind(b"\n", low, at) + 1 or low
-    high = min(size, at + LONGEST)
+    """Of a line that is too long, its beginning where the hit stands there, else what stands around the hit."""
+    low = max(0, at - LONGEST + REST)
+    begin = data.rfind(b"\n", low, at) + 1 or max(0, at - LONGEST // 2)
+    high = min(size, begin + LONGEST)
     stop = data.find(b"\n", at, high)
     return begin, (high if stop < 0 else stop)
 

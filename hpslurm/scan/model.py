@@ -10,7 +10,7 @@ import re
 from functools import cache
 from typing import Any
 
-from hpslurm.core import toml
+from hpslurm.core import linear, toml
 from hpslurm.core.finding import ROOT, Event
 from hpslurm.core.values import dataclass
 
@@ -125,7 +125,7 @@ def turns() -> dict[str, Turn]:
 
 @cache
 def _worded(check: str) -> tuple[tuple[re.Pattern[str], Turn], ...]:
-    return tuple((re.compile(row.words), row) for row in turns().values() if row.check == check)
+    return tuple((linear.compile(row.words), row) for row in turns().values() if row.check == check)
 
 
 def turn_by(check: str, text: str) -> Turn | None:

@@ -22,7 +22,7 @@ _CHANNEL = re.compile(
     r"via NET/[^/]{1,40}/(\d{1,4})(?:\((\d{1,7})\))?(?![\d(])"
 )
 _START = re.compile(r"\brank (\d{1,7}) n[rR]anks \d+ cudaDev \d+(?: nvmlDev (\d{1,3}))? ")
-_OVER = re.compile(r"\brank (\d{1,7}) n[rR]anks .* - (?:Destroy|Abort) COMPLETE")
+_OVER = re.compile(r"\brank (\d{1,7}) n[rR]anks .{0,256} - (?:Destroy|Abort) COMPLETE")
 _NAME = re.compile(r"GPU Direct RDMA (?:Enabled|Disabled) for HCA (\d{1,4}) '([^'\s]{1,64})'")
 _GROUP = re.compile(r"NIC group (\d{1,4}) device #(\d{1,4}) ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])(?!\w)")
 _ENDING = re.compile(r"-(?:rdm|dgrm)$")  # libfabric's domain is the device's name with this behind it

@@ -1,20 +1,16 @@
-"""Rows of nccl-tests in a job's output: wrong results, and bandwidth that collapses or stays far below the machine's.
-
-Not ``nccl_tests.Reader``: that reads columns by the header above them and keeps whole numbers of wrong results only.
-Here rows count that stand in a window of a long file without their header, and the error column of old versions.
-"""
+"""Rows of nccl-tests in a job's output: wrong results, and bandwidth that collapses or is far below the machine's."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from hpslurm.core import toml
+from hpslurm.core import linear, toml
 from hpslurm.core.finding import NOISE, Event
-from hpslurm.core.text import whole
 from hpslurm.core.values import dataclass, field
-from hpslurm.scan import model
+from hpslurm.scan import model, nccl_tests
 
 Lines = list[tuple[int, str]]  # line number, text
 ANY_GPU = 5.0  # GB/s; a GPU that no row knows
@@ -26,20 +22,16 @@ OTHER_TEST = 4  # and by this for a test that is no all-reduce
 WHOLE = 8  # GPUs of a node, for which the floor of several nodes holds
 SIDE_BY_SIDE = 0.4  # of the best run of the same size: far below
 HALF = 0.5  # of what others measured on the type: far below, whatever the run
-MOST_ERROR = 0.01  # in the error column of old versions
-MOST_WIDTH = 16  # bytes of an element, and more: size and count belong together
-
-_TYPES = "int8|uint8|int32|uint32|int64|uint64|half|float|double|bfloat16|f8e4m3|f8e5m2|char|int"
-ROW = re.compile(
-    rf"^(?:\s*\[\d+,\d+\]<std(?:out|err)>:\s?|\s*\d+: )?\s*(?:\d+ +)?(\d+)\s+(\d+)\s+({_TYPES})\s+(\S.*)$", re.MULTILINE
-)
-_DEVICE = re.compile(r"Rank\s+(\d+)(?:\s+Group\s+\d+)?\s+Pid\s+\d+ on\s+(\S+) device\s+\d+ \[[0-9a-fx:.]+\] (.+?)\s*$")
-_STARTED = re.compile(
+# Whether a text holds a row at all, before anybody reads it line by line.
+ROW = linear.compile(rf"\b\d{{1,18}}[ \t]{{1,40}}\d{{1,18}}[ \t]{{1,40}}(?:{'|'.join(sorted(nccl_tests.TYPES))})[ \t]")
+_NUMBERED = linear.compile(r"(?:^|[ :])\d{1,4} +$")
+ONE_HALF = 10  # words of a row at most, with a label, that has one half only
+MOST_LINE = 4096  # characters
+_STARTED = linear.compile(
     r"Collective test starting: (\w+)"
     r"|\b(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|alltoall|sendrecv|broadcast)_perf\b"
 )
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?|N/A")
-_MACHINE = re.compile(r"Running on (p\d\w*(?:-\w+)?\.\d+xlarge)")
+_MACHINE = linear.compile(r"Running on (p\d\w*(?:-\w+)?\.\d+xlarge)")
 
 
 @dataclass(frozen=True)
@@ -84,46 +76,27 @@ def events(path: str, lines: Lines) -> Iterator[Event]:
 
 
 def _read(lines: Lines) -> Run:
-    run = Run()
+    run, reader = Run(), nccl_tests.Reader("")
+    last = next((number for number, line in reversed(lines) if line.strip()), 0)
     for number, line in lines:
-        if device := _DEVICE.search(line):
-            run.hosts.add(device[2])
-            run.ranks.add(whole(device[1]) or 0)
-            run.model = device[3]
-        elif started := _STARTED.search(line):
+        if started := _STARTED.search(line):
             run.test = started[1] or started[2]
-        elif (match := ROW.match(line)) and (row := _row(number, line, match)) is not None:
-            run.rows.append(row)
+        row = reader.feed(_without_number(line))
+        if row is None and number == last and ROW.search(line, 0, MOST_LINE) and len(line.split()) > ONE_HALF:
+            row = reader.feed(f"{_without_number(line)} N/A")  # cut off before its last column
+        if row is not None:
+            rates = tuple(half.busbw for half in row.halves if not math.isnan(half.busbw))
+            run.rows.append(Row(row.size, number, line.strip()[:300], rates, row.wrong > 0))
+    devices = [device for table in reader.output.tables for device in table.devices]
+    run.hosts, run.ranks = {device.host for device in devices}, {device.rank for device in devices}
+    run.model = devices[-1].name if devices else ""
     return run
 
 
-def _row(number: int, line: str, match: re.Match[str]) -> Row | None:
-    size, count = whole(match[1]), whole(match[2])
-    if size is None or count is None or (count and size % count and size // count > MOST_WIDTH):
-        return None
-    halves = _halves([word for word in match[4].split() if _NUMBER.fullmatch(word)])
-    return Row(size, number, line.strip()[:300], _bandwidths(halves), any(_is_wrong(half[3]) for half in halves))
-
-
-def _halves(figures: list[str]) -> list[list[str]]:
-    """Time, algbw, busbw and #wrong, once or twice; a root may stand before, -1 where the collective has none."""
-    if figures[:1] == ["-1"] or (len(figures) % 4 == 1 and figures[0].lstrip("-").isdigit()):
-        figures = figures[1:]
-    return [half for half in (figures[0:4], figures[4:8]) if len(half) == 4]
-
-
-def _bandwidths(halves: list[list[str]]) -> tuple[float, ...]:
-    try:
-        return tuple(float(half[2]) for half in halves)
-    except ValueError:
-        return ()
-
-
-def _is_wrong(figure: str) -> bool:
-    """The #wrong column holds whole numbers; the older error column holds tiny fractions, which are fine."""
-    if figure.isdigit():
-        return figure.strip("0") != ""
-    return ("e" in figure or "." in figure) and float(figure) > MOST_ERROR
+def _without_number(line: str) -> str:
+    """The line without the number of nodes that somebody put in front of the row of each run."""
+    match = ROW.search(line, 0, MOST_LINE)
+    return line[match.start() :] if match and _NUMBERED.search(line[: match.start()]) else line
 
 
 Slow = tuple[Row, float, str]  # the row, its bandwidth, what was expected

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from hpslurm.core import linear
 from hpslurm.core.text import clean, whole
 from hpslurm.core.values import dataclass, field
 from hpslurm.scan import nccl_rails
@@ -131,8 +132,11 @@ class Table:
     parameters: Parameters | None = None
     copies: int = 0  # how often a process announced itself; above 1: several programs, not one
     devices: list[Device] = field(default_factory=list)
-    cut: bool = False  # the device list was cut at 2048 characters
+    cut: bool = False  # the device list was cut at 2048 characters, or by whoever wrote "..." there
     header: tuple[str, ...] = ()
+    torn: int = 0  # lines that hold a piece of a row only
+    shortened: bool = False  # whoever copied it left rows out, and put dots there
+    headless: bool = False  # its rows stand there without the header, whose columns were guessed by their number
     rows: list[Row] = field(default_factory=list)
     bounds: int | None = None
     bounds_ok: bool | None = None
@@ -155,6 +159,22 @@ class Table:
         return tuple(dict.fromkeys(device.host for device in self.devices))
 
     @property
+    def elided(self) -> bool:
+        """Ranks are left out of the device list: what it says is the least."""
+        ranks = {device.rank for device in self.devices}
+        return self.cut or (bool(ranks) and bool(self.first_line) and len(ranks) <= max(ranks))
+
+    @property
+    def sweeps(self) -> list[list[Row]]:
+        """The rows, cut where the sizes begin again: the next type, operation or root, or the next cycle (-N)."""
+        cut: list[list[Row]] = []
+        for row in self.rows:
+            if not cut or _begins_again(cut[-1], row):
+                cut.append([])
+            cut[-1].append(row)
+        return cut
+
+    @property
     def cpu_time(self) -> bool:
         return "cputime" in self.header
 
@@ -167,19 +187,23 @@ class Table:
     @property
     def wanted(self) -> int | None:
         """Rows of a complete run, or None where that cannot be told."""
-        return self.parameters.row_count(self.reduced) if self.parameters else None
+        rows = self.parameters.row_count(self.reduced) if self.parameters else None
+        return None if rows is None else rows * max(1, len(self.sweeps))
 
     @property
     def missing(self) -> int:
         """Sizes that were to run and have no row; rows of other sizes do not stand for them."""
-        wanted = self.wanted
+        return sum(self._missing_of(sweep) for sweep in self.sweeps or [[]])
+
+    def _missing_of(self, sweep: list[Row]) -> int:
+        wanted = self.parameters.row_count(self.reduced) if self.parameters else None
         if wanted is None or self.parameters is None:
             return 0
         listed = max((device.rank for device in self.devices), default=-1) + 1
         per = 1 if self.first_line else self.parameters.gpus * self.parameters.threads  # JSON lists processes
         ranks = MOST_RANKS if self.cut or not listed else max(listed, len(self.devices) * per)
         there, following = 0, 0
-        for size in sorted(row.size for row in self.rows):
+        for size in sorted(row.size for row in sweep):
             # rounding may print small sizes as the same number
             index = max(self.parameters.index_of(size), following)
             if index < wanted and 0 <= self.parameters.size_at(index) - size < ROUNDED_BY * ranks:
@@ -212,6 +236,7 @@ class NcclLog:
     over_gdr: int = 0  # of them, with GPUDirect RDMA
     net_names: Counter[str] = field(default_factory=Counter)  # the NAME of "via NET/NAME/..."
     ranks: int | None = None
+    hosts: set[str] = field(default_factory=set)  # that spoke
     no_plugin: str = ""  # the line that says so
     unreachable: str = ""  # the line with error 15
     mixed_nics: str = ""
@@ -256,52 +281,80 @@ class Output:
         return self.tables[-1].phase() if self.tables else BEFORE_START
 
 
-_PREFIX = re.compile(r"(?:\s*\[(\d+),(\d+)\]<std(?:out|err)>:\s?|\s*(\d+):\s)")
+# The labels of Open MPI, of srun, and of MPICH (``[0] ``), which NCCL's own "[0] NCCL INFO" is not.
+_PREFIX = linear.compile(
+    r"(?:\s*\[(\d+),(\d+)\]<std(?:out|err)>:\s?|\s*(\d{1,9}):\s"
+    r"|\[(\d{1,9})\] ?(?=\s{0,40}(?:#|\d{1,18}\s{1,40}\d)|.{1,200}(?:NCCL (?:INFO|WARN)|: Test )))"
+)
+_MPICH_INSIDE = linear.compile(r"(?:(?<=\s)|(?<=-1)|(?<=\d))\[\d{1,6}\](?: |(?=\s))")
 # Whole numbers have bounds: no size needs more than 18 digits, and int() refuses some thousands of them.
-_INSIDE = re.compile(r"\[\d+,(\d+)\]<std(?:out|err)>:")
-_VERSION = re.compile(r"#\s*nccl-tests version (\S+)(?: \([0-9a-f]+\))? nccl-headers=(\d{1,9}) nccl-library=(\d{1,9})")
-_START = re.compile(r"#\s*Collective test starting: (\S+)")
-_DONE = re.compile(r"#\s*Collective test concluded: ?(\S*)")
-_ASKED = re.compile(
-    r"#?\s*nThread (\d{1,9}) nGpus (\d{1,9}) minBytes (\d{1,18}) maxBytes (\d{1,18}) step: (\d{1,18})\((factor|bytes)\)"
+_INSIDE = linear.compile(r"\[\d+,(\d+)\]<std(?:out|err)>:")
+_VERSION = linear.compile(
+    r"#\s*nccl-tests version (\S+)(?: \([0-9a-f]+\))? nccl-headers=(\d{1,9}) nccl-library=(\d{1,9})"
+)
+_START = linear.compile(r"#\s*Collective test starting: (\S+)")
+_DONE = linear.compile(r"#\s*Collective test concluded: ?(\S*)")
+_ASKED = linear.compile(
+    r"#?\s*(?:nThread (\d{1,9}) )?nGpus(?:\(\w+\))? (\d{1,9}) minBytes (\d{1,18}) maxBytes (\d{1,18})"
+    r" step: (\d{1,18})\((factor|bytes)\)"
     r" warmup iters: \d+ iters: (\d{1,18})(?: agg iters: \d+)? validation: (\d{1,9})"
 )
-_DEVICE = re.compile(
+_DEVICE = linear.compile(
     r"#?\s*Rank\s+(\d{1,9})(?:\s+Group\s+\d+)?\s+Pid\s+\d+ on\s+(\S+) device\s+\d+ \[(?:0x)?([0-9a-fA-F:.]+)\] (.*\S)"
 )
-_HEADER = re.compile(r"#?\s*size\s+count\s+type\b(.*)$")
-_BOUNDS = re.compile(r"#?\s*Out of bounds values\s*:\s*(\d{1,18})\s+(OK|FAILED)")
-_AVERAGE = re.compile(r"#?\s*Avg bus bandwidth\s*:\s*(\S+)(?:\s+(OK|FAILED))?\s*$")
-_REDUCED = re.compile(r"#\s*Reducing maxBytes to (\d{1,18}) due to memory limitation")
-_ERROR = re.compile(r"#\s*error: (.*\S)")
-_FAILURE = re.compile(r"(\S+): Test (?:NCCL|CUDA) failure \S+:\d+ '.*")
-_TIMEOUT = re.compile(r"(\S+): Test timeout \(\d+s\) \S+:\d+")
-_TOO_FEW = re.compile(r"Invalid number of GPUs: \d+ requested but only \d+ were found")
-_USAGE = re.compile(r"(?:invalid option '|USAGE: \S+_perf\b|\S*_perf: (?:invalid|unrecognized) option)")
-_ARGUMENT = re.compile(r"invalid sizes? (?:specified )?for '")
-_LIBRARY = re.compile(r".*error while loading shared libraries: .*|.*symbol lookup error: .*")
-_PMI = re.compile(
+_HEADER = linear.compile(r"#?\s*size\s+count\s+type\b(.*)$")
+_BOUNDS = linear.compile(r"#?\s*Out of bounds values\s*:\s*(\d{1,18})\s+(OK|FAILED)")
+_AVERAGE = linear.compile(r"#?\s*Avg bus bandwidth\s*:\s*(\S+)(?:\s+(OK|FAILED))?\s*$")
+_REDUCED = linear.compile(r"#\s*Reducing maxBytes to (\d{1,18}) due to memory limitation")
+_ERROR = linear.compile(r"#\s*error: (.*\S)")
+_FAILURE = linear.compile(r"(\S+): Test (?:NCCL|CUDA) failure \S+:\d+ '.*")
+_TIMEOUT = linear.compile(r"(\S+): Test timeout \(\d+s\) \S+:\d+")
+_TOO_FEW = linear.compile(r"Invalid number of GPUs: \d+ requested but only \d+ were found")
+_USAGE = linear.compile(r"(?:invalid option '|USAGE: \S+_perf\b|\S*_perf: (?:invalid|unrecognized) option)")
+_ARGUMENT = linear.compile(r"invalid sizes? (?:specified )?for '")
+_LIBRARY = linear.compile(r".*error while loading shared libraries: .*|.*symbol lookup error: .*")
+_PMI = linear.compile(
     r".*can not load PMIx library|.*Couldn't load specified plugin name for mpi/|.*Invalid MPI type '|"
     r'The application appears to have been direct launched using "srun"|.*OMPI was not built with SLURM'
 )
-_NO_PYXIS = re.compile(r"\S*srun: unrecognized option '--(?:no-)?container-")
-_CANCELLED = re.compile(
+_NO_PYXIS = linear.compile(r"\S*srun: unrecognized option '--(?:no-)?container-")
+_CANCELLED = linear.compile(
     r".*(?:\*\*\* (?:JOB|STEP) .* CANCELLED AT .*|DUE TO TIME LIMIT.*|oom-kill event|Job step aborted).*"
 )
-_LAUNCHER = re.compile(
+_LAUNCHER = linear.compile(
     r"(?:srun|slurmstepd\S*|mpirun|prterun|mpiexec): |.*(?:Segmentation fault|Bus error|signal 9|Killed\s*$)|"
     r"Primary job  terminated|.*mpirun noticed that process"
 )
 # "host:pid:tid [0] NCCL INFO ..." or, newer, "[2026-03-13 22:26:02] host:pid:tid [5] file.cc:262 NCCL WARN ..."
-_NCCL = re.compile(
+_NCCL = linear.compile(
     r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] )?(?P<host>[^\s:\[]+):\d+(?::\d+)? \[-?\d+\] "
     r"(?:\S+:\d+ )?NCCL (?P<level>INFO|WARN|TRACE|VERSION|ABORT|CALL|CORE)\b ?(?P<text>.*)"
 )
-_NCCL_VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
-_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf|-nan)|N/A", re.IGNORECASE)
+_NCCL_VERSION = linear.compile(r"NCCL version (\d+\.\d+\.\d+)")
+_NUMBER = linear.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf|-nan)|N/A", re.IGNORECASE)
 # The first piece of a row: all that stands before a line of NCCL that cut it.
-_BEGUN = re.compile(r"\s*\d{1,18}(?:\s+(?:\d{1,18}(?:\s+(?:[a-z][a-z0-9_]*(?:\s.*)?)?)?)?)?")
-_ROW = re.compile(r"\s*(\d{1,18})\s+(\d{1,18})\s+([a-z][a-z0-9_]*)\b")
+_BEGUN = linear.compile(r"\s*\d{1,18}(?:\s+(?:\d{1,18}(?:\s+(?:[a-z][a-z0-9_]*(?:\s.*)?)?)?)?)?")
+_ROW = linear.compile(r"\s*(\d{1,18})\s+(\d{1,18})\s+([a-z][a-z0-9_]*)\b")
+# One of our lines behind a label that no launcher of ours prints: of kubectl, pdsh, a time stamp.
+_OURS = linear.compile(
+    r"(?<=\s)\s*(?:#\s{0,12}(?:nccl-tests version|Collective test|nThread \d|nGpus|Using devices|Rank\s{1,4}\d|"
+    r"size\s{1,40}count|Out of bounds|Avg bus)|"
+    rf"\d{{1,18}}\s{{1,40}}\d{{1,18}}\s{{1,40}}(?:{'|'.join(sorted(TYPES))})\s{{1,40}}[a-z0-9.-])"
+)
+_ELIDED = linear.compile(r"\.\.\.|…|\bsnip|truncated|omitted|more (?:ranks|lines|devices)")
+_DOTS = linear.compile(
+    r"[\s#>\[(<-]{0,20}(?:\.{1,12}|(?:\. ){2,6}\.?|[…⋮:]|snip\w{0,4}|omitted|truncated)[\s\])>-]{0,20}"
+)
+MOST_PREFIX = 200  # characters
+# Columns of a row whose header is not there, by the number of its words.
+_COLUMNS = {
+    13: ("size", "count", "type", "redop", "root", *("time", "algbw", "busbw", "#wrong") * 2),
+    12: ("size", "count", "type", "redop", *("time", "algbw", "busbw", "error") * 2),
+    11: ("size", "count", "type", *("time", "algbw", "busbw", "error") * 2),
+    9: ("size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong"),
+    8: ("size", "count", "type", "redop", "time", "algbw", "busbw", "error"),
+}
+MOST_ERROR = 0.01  # in the error column of versions before 2.12
 
 
 def read(lines: Iterable[str], source: str = "output") -> Output:
@@ -345,7 +398,30 @@ def unlabelled(line: str) -> tuple[str, str]:
     match = _PREFIX.match(line)
     if match is None:
         return "", line
-    return match.group(2) or match.group(3), line[match.end() :]
+    return match.group(2) or match.group(3) or match.group(4), line[match.end() :]
+
+
+def bare(text: str) -> str:
+    """The line without a label that is no launcher's, if what follows is one of nccl-tests' own lines."""
+    if ("#" not in text and "  " not in text) or _ROW.match(text) or text.lstrip()[:1] in ("#", ""):
+        return text
+    match = _OURS.search(text, 0, MOST_PREFIX)
+    # a number in front makes a table that somebody wrote by hand, and no label
+    return text[match.start() :] if match and not text[: match.start()].replace(" ", "").isdigit() else text
+
+
+def _is_piece(text: str) -> bool:
+    """Whether a line looks like most of a row: numbers, and little else."""
+    words = text[:8192].split()
+    return len(words) >= 6 and sum(bool(_NUMBER.fullmatch(word)) for word in words) >= len(words) - 3
+
+
+def _begins_again(sweep: list[Row], row: Row) -> bool:
+    """The smallest size behind the largest begins another sweep; so does another type at no larger size."""
+    first, last = sweep[0], sweep[-1]
+    if row.type != last.type:
+        return row.size <= last.size
+    return row.size == first.size and (row.size < last.size or (len(sweep) == 1 and row.size > 0))
 
 
 def by_label(line: str) -> Iterator[tuple[str, str]]:
@@ -387,6 +463,7 @@ class _Stream:
             text = head
         if "NCCL version" in text and (version := _NCCL_VERSION.search(text)):
             self.output.log.version = version.group(1)
+        text = bare(text)
         if self.half_row:
             half, self.half_row = self.half_row, ""
             for joined in (half + text, f"{half} {text}"):  # cut in a number, or between two without the blank
@@ -415,12 +492,16 @@ class _Stream:
         return start, host
 
     def _row(self, text: str, number: int) -> Row | None:
-        words = text.split()
+        words = (_MPICH_INSIDE.sub(" ", text) if "[" in text else text).split()
         if len(words) < 3 or words[2] not in TYPES:
             return None
         if self.table is None or not self.table.header:
             self.output.orphans += 1
-            return None
+            if (columns := _COLUMNS.get(len(words))) is None or row_of(words, columns, number) is None:
+                return None
+            table = self._current(number)
+            table.header, table.headless = columns, True
+        assert self.table is not None
         row = row_of(words, self.table.header, number)
         if row is None or not fits(row):
             return None
@@ -437,7 +518,7 @@ class _Stream:
             table.test, table.announced = match.group(1), True
         elif (match := _ASKED.match(text)) is not None:
             table = self._announced("parameters", number)
-            threads, gpus, low, high, step = (int(match.group(i)) for i in range(1, 6))
+            threads, gpus, low, high, step = (int(match.group(i) or 1) for i in range(1, 6))
             table.parameters = Parameters(
                 threads, gpus, low, high, step, match[6] == "factor", int(match[7]), match.group(8) != "0"
             )
@@ -452,6 +533,8 @@ class _Stream:
             self._header(("size", "count", "type", *match.group(1).split()), number)
         elif self.table is not None and self._footer(self.table, text):
             return
+        elif self.table is not None and self.table.header and _is_piece(text):
+            self.table.torn += 1
         else:
             self._trouble(text)
 
@@ -471,7 +554,9 @@ class _Stream:
             table.reduced = int(match.group(1))
         elif (match := _ERROR.match(text)) is not None:
             table.errors.append(clean(match.group(1)))
-        elif table.devices and text.rstrip().endswith("...") and text.startswith("#"):
+        elif table.rows and _DOTS.fullmatch(text):
+            table.shortened = True
+        elif table.devices and not table.header and (_ELIDED.search(text, 0, MOST_PREFIX) or _DOTS.fullmatch(text)):
             table.cut = True
         else:
             return False
@@ -547,14 +632,14 @@ def row_of(words: list[str], header: tuple[str, ...], line: int = 0) -> Row | No
     halves: list[Half] = []
     for start, end in zip(starts, ends, strict=True):
         part = {names[i]: values[i] for i in range(start, end)}
-        if not all(_NUMBER.fullmatch(word) for word in part.values()):
-            return None
+        if not all(_NUMBER.fullmatch(word) for word in part.values()) or number_of(values[start]) < 0:
+            return None  # no time is negative: that is the root's column, and the row is cut at its end
         halves.append(
             Half(
                 number_of(values[start]),
                 number_of(part.get("algbw", "nan")),
                 number_of(part.get("busbw", "nan")),
-                wrong_of(part.get("#wrong", "N/A")),
+                wrong_of(part.get("#wrong") or part.get("error") or "N/A"),
             )
         )
     size, count = whole(words[0]), whole(words[1])
@@ -581,9 +666,14 @@ def number_of(word: object) -> float:
 
 
 def wrong_of(word: object) -> int | None:
-    """The count of wrong elements; None where nothing was checked, and for the float of old versions."""
+    """The count of wrong elements; None where nothing was checked.
+
+    Old versions print the largest error instead, as in 4e-07: 1 where it is larger than that of any type may be.
+    """
     value = number_of(word)
-    return int(value) if value.is_integer() else None
+    if not math.isfinite(value):
+        return None
+    return int(value) if re.fullmatch(r"-?\d{1,18}", str(word)) else int(value > MOST_ERROR)
 
 
 def library_version(code: int) -> str:
@@ -595,22 +685,27 @@ def library_version(code: int) -> str:
 
 # NCCL's own lines
 
-_NETWORK = re.compile(r"Using network (.+?)\s*$")
-_VIA = re.compile(r"Channel .* via NET/([^/\s]+(?: Libfabric)?)/?(\S*)")
-_NICS = re.compile(r"Selected [Pp]rovider is ([^,( ]+).*?(?:\(found (\d{1,9}) nics\))?\s*$")
-_PLUGIN = re.compile(r"(?:Initializing|Using) aws-ofi-nccl (\S+)")
-_NRANKS = re.compile(r"\brank \d+ n[rR]anks (\d{1,9})\b")
-_SETTING = re.compile(r"\b(NCCL_[A-Z0-9_]+) set by environment to (.*?)\.?\s*$")
-_NO_PLUGIN = re.compile(
+_NETWORK = linear.compile(r"Using network (.+?)\s*$")
+_VIA = linear.compile(r"Channel .* via NET/([^/\s]+(?: Libfabric)?)/?(\S*)")
+_NICS = linear.compile(r"Selected [Pp]rovider is ([^,( ]+).*?(?:\(found (\d{1,9}) nics\))?\s*$")
+_PLUGIN = linear.compile(r"(?:Initializing|Using) aws-ofi-nccl (\S+)")
+_NRANKS = linear.compile(r"\brank \d+ n[rR]anks (\d{1,9})\b")
+_SETTING = linear.compile(r"\b(NCCL_[A-Z0-9_]+) set by environment to (.*?)\.?\s*$")
+_NO_PLUGIN = linear.compile(
     r"No eligible providers were found|No plugin found|Failed to initialize (?:any )?NET plugin|"
     r"aws-ofi-nccl initialization failed"
 )
-_UNREACHABLE = re.compile(r"(?:completed with error|RC).*\b15\b|[Uu]nreachable remote|Unreachable remote")
+# Error 15 of EFA's provider. A path or a count that holds "RC" and 15 is none.
+_UNREACHABLE = linear.compile(
+    r"(?:completed with error|\bRC: ?-?\d{1,9}).{0,80}?\b(?:RC|[Ee]rror|errno|prov_errno|err): ?15\b|\bRC: ?15\b"
+    r"|[Uu]nreachable remote|Unresponsive receiver"
+)
 
 
 def read_nccl(host: str, level: str, text: str, log: NcclLog) -> None:
     """Take what one NCCL line tells about the network."""
     nccl_rails.read(host, text, log.rails)
+    log.hosts.add(host)
     if level == "WARN":
         _keep(log.warnings, f"{host}: {text}")
     if (match := _NETWORK.search(text)) is not None:

@@ -8,15 +8,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from hpslurm.core import linear
 from hpslurm.core.finding import NOISE, Event
 from hpslurm.scan.model import evidence
 
 Lines = list[tuple[int, str]]  # line number, text
-_REASON = re.compile(r"^(.+?)\s+\S+\s+\d{4}-\d\d-\d\dT[\d:]+\s+(\S+)\s*$")
-_FAILED = re.compile(r"(?i)fail|dead|broken|hang|lost|unreach")
-_STATE = re.compile(r"[a-z]+[*~#!%$@+^-]?$")
-_POWERED_DOWN = re.compile(r"down[#~]")
-_BAD = re.compile(r"(?:down|fail|failing|failg|inval|error|unk|unknown|no_respond)")
+_REASON = linear.compile(r"^(.+?)\s+\S+\s+\d{4}-\d\d-\d\dT[\d:]+\s+(\S+)\s*$")
+_FAILED = linear.compile(r"(?i)fail|dead|broken|hang|lost|unreach")
+_STATE = linear.compile(r"[a-z]+[*~#!%$@+^-]?$")
+_POWERED_DOWN = linear.compile(r"down[#~]")
+_BAD = linear.compile(r"(?:down|fail|failing|failg|inval|error|unk|unknown|no_respond)")
 
 
 def events(path: str, lines: Lines) -> Iterator[Event]:

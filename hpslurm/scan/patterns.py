@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import cache, lru_cache
 from typing import Any
 
-from hpslurm.core import toml
+from hpslurm.core import linear, toml
 from hpslurm.core.values import dataclass, field
 
 
@@ -47,7 +47,7 @@ class Table:
 @cache
 def compiled(regex: str) -> re.Pattern[str]:
     """Compiled when it is first needed: compiling all takes longer than most scans."""
-    return re.compile(regex)
+    return linear.compile(regex)
 
 
 @lru_cache(maxsize=1)
@@ -76,7 +76,7 @@ def known(line: str, patterns: Table) -> bool:
 
 
 def _any_of(rows: list[Pattern]) -> re.Pattern[str]:
-    return re.compile("|".join(f"(?:{row.regex})" for row in rows))
+    return linear.compile("|".join(f"(?:{row.regex})" for row in rows))
 
 
 def _row(number: int, row: dict[str, Any]) -> Pattern:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from hpslurm.core import linear
 from hpslurm.core.finding import NOISE, Event
 from hpslurm.core.text import whole
 from hpslurm.scan import prefix
@@ -14,26 +14,26 @@ MOST_PROCESSES = 4096
 MOST_TRAITS = 512
 MOST_TASKS = 100_000  # of one list
 
-_COMM = re.compile(r"comm 0x[0-9a-f]+ rank (\d+) n[Rr]anks (\d+)")
-_WORLD = re.compile(r"(?:world[_ ]size|WORLD_SIZE|nranks|nRanks|num_processes)[ '\":=]+(\d+)")
-_DEVICE = re.compile(r"Rank\s+(\d+)(?:\s+Group\s+\d+)?\s+Pid\s+\d+ on\s+(\S+) device\s+\d+")
-_RANK_ON_HOST = re.compile(
+_COMM = linear.compile(r"comm 0x[0-9a-f]+ rank (\d+) n[Rr]anks (\d+)")
+_WORLD = linear.compile(r"(?:world[_ ]size|WORLD_SIZE|nranks|nRanks|num_processes)[ '\":=]+(\d+)")
+_DEVICE = linear.compile(r"Rank\s+(\d+)(?:\s+Group\s+\d+)?\s+Pid\s+\d+ on\s+(\S+) device\s+\d+")
+_RANK_ON_HOST = linear.compile(
     r"(?i)process rank (?P<rank>\d+) with PID \d+ on node (?P<host>[\w.-]+)"
     r"|\brank[ =:#]+(?P<rank2>\d+)\b[^\n]{0,60}\b(?:host(?:name)?|node)[ =:]+(?P<host2>[A-Za-z][\w.-]*\d[\w.-]*)"
     r"|\b(?:host(?:name)?|node)[ =:]+(?P<host3>[A-Za-z][\w.-]*\d[\w.-]*)[^\n]{0,40}\brank[ =:#]+(?P<rank3>\d+)\b"
 )
-_BLOCK = re.compile(r"^\s*(host|rank)\s*: *(\S+)")  # of torchrun's summary
+_BLOCK = linear.compile(r"^\s*(host|rank)\s*: *(\S+)")  # of torchrun's summary
 # One side of a connection: from, to, and how.
-_CHANNEL = re.compile(r"\b(\d+)\[\w+\] -> (\d+)\[\w+\] \[(send|receive)\] via NET/\S+?/\d+(/GDRDMA)?(?=[\s(]|$)")
+_CHANNEL = linear.compile(r"\b(\d+)\[\w+\] -> (\d+)\[\w+\] \[(send|receive)\] via NET/\S+?/\d+(/GDRDMA)?(?=[\s(]|$)")
 
 # What every host of a job must have alike: name -> expression.
 TRAITS = (
-    ("nccl", re.compile(r"NCCL version (\d+\.\d+\.\d+)")),
-    ("plugin", re.compile(r"Initializing aws-ofi-nccl (\S+)")),
-    ("libfabric", re.compile(r"NET/OFI Using Libfabric version (\S+)")),
-    ("nics", re.compile(r"\(found (\d+) nics\)")),
-    ("network", re.compile(r"Using network (\w[\w ]*)")),
-    ("loader", re.compile(r"(Using internal network plugin|using internal implementation)|(Plugin Path : \S*libnccl-net|Loaded net plugin|Successfully loaded external plugin)")),  # noqa: E501
+    ("nccl", linear.compile(r"NCCL version (\d+\.\d+\.\d+)")),
+    ("plugin", linear.compile(r"Initializing aws-ofi-nccl (\S+)")),
+    ("libfabric", linear.compile(r"NET/OFI Using Libfabric version (\S+)")),
+    ("nics", linear.compile(r"\(found (\d+) nics\)")),
+    ("network", linear.compile(r"Using network (\w[\w ]*)")),
+    ("loader", linear.compile(r"(Using internal network plugin|using internal implementation)|(Plugin Path : \S*libnccl-net|Loaded net plugin|Successfully loaded external plugin)")),  # noqa: E501
 )  # fmt: skip
 
 
@@ -77,7 +77,9 @@ def hosts(path: str, lines: Lines) -> Iterator[Event]:
             yield Event("place", NOISE, path, number, "", rank=rank, host=host.split(".")[0])
 
 
-_TASK = re.compile(r"srun: error: (?P<host>[\w.-]+): tasks? (?P<tasks>\d[\d,-]*): (?P<end>[A-Z][\w ()-]{0,60})")
+_TASK = linear.compile(
+    r"srun: error: (?P<host>[\w.-]+): tasks? (?P<tasks>\d[\d,-]{0,1000}): (?P<end>[A-Z][\w ()-]{0,60})"
+)
 
 
 def tasks(path: str, lines: Lines) -> Iterator[Event]:
@@ -93,7 +95,7 @@ def tasks(path: str, lines: Lines) -> Iterator[Event]:
                             host=match["host"].split(".")[0], facts=(("end", match["end"]),))  # fmt: skip
 
 
-_CLAIM = re.compile(
+_CLAIM = linear.compile(
     r"^\s{0,6}(?P<task>\d{1,6}): ?[^\n]{0,40}Initializing distributed: GLOBAL_RANK: (?P<rank>\d+), MEMBER: \d+/"
 )
 
@@ -125,7 +127,7 @@ def task_numbers(text: str) -> list[int]:
     return tasks
 
 
-_ALONE = re.compile(
+_ALONE = linear.compile(
     r"(?:Exec(?:ution)? host|Hostname|Local host|Node name)\s*[:=]\s*(?P<host>[A-Za-z][\w.-]*)"
     r"|\bsrun [^\n]*(?: -w ?|--nodelist[= ])(?P<host2>[A-Za-z][\w-]*\d)(?=\s|$)"
     r"|^\[?\w+@(?P<host3>[A-Za-z][\w-]*\d[\w-]*)[\[\]~: ]"  # a prompt

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from hpslurm.core import linear
 from hpslurm.core.text import whole
 
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_ANSI = linear.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _MONTHS = {
     name: number
     for number, name in enumerate(
@@ -19,48 +20,48 @@ _MONTHS = {
     )
 }
 
-_LABEL = re.compile(r"^\s{0,6}(\d{1,6}): ?(?=\D|\d{4}-\d\d-)")  # srun --label
-_MPI = re.compile(r"\[\d+,(\d+)\]<std(?:out|err|diag)>: ?")
-_RANK_BRACKET = re.compile(r"\[(?:[Gg]lobal[ _])?(?:[Rr]ank|RANK)[ :_=-]? ?(\d+)\]:? ?")
-_DEFAULT = re.compile(r"\[(?:default|local_rank|local rank|LOCAL_RANK)[ :=]?(\d+)\]:? ?")
-_TORCHX = re.compile(
+_LABEL = linear.compile(r"^\s{0,6}(\d{1,6}): ?(?=\D|\d{4}-\d\d-)")  # srun --label
+_MPI = linear.compile(r"\[\d+,(\d+)\]<std(?:out|err|diag)>: ?")
+_RANK_BRACKET = linear.compile(r"\[(?:[Gg]lobal[ _])?(?:[Rr]ank|RANK)[ :_=-]? ?(\d+)\]:? ?")
+_DEFAULT = linear.compile(r"\[(?:default|local_rank|local rank|LOCAL_RANK)[ :=]?(\d+)\]:? ?")
+_TORCHX = linear.compile(
     r"(?:[\w-]+\.)?[\w-]+/\d{1,6} (?=\[|\S+:\d+:\d+ )"
 )  # the role and replica that TorchX puts before each line
-_ROLE = re.compile(r"\[[A-Za-z][A-Za-z_-]*?(\d+)(?:\|(\d+))?\]:")
-_RAY = re.compile(r"\((?:\S+ )?(?:rank=(\d+),? ?)?(?:\w+ )?pid=(\d+)(?:, ip=([^)\]]+\]?))?(?:, rank=(\d+))?\) ?")
-_ISO = re.compile(
+_ROLE = linear.compile(r"\[[A-Za-z][A-Za-z_-]*?(\d+)(?:\|(\d+))?\]:")
+_RAY = linear.compile(r"\((?:\S+ )?(?:rank=(\d+),? ?)?(?:\w+ )?pid=(\d+)(?:, ip=([^)\]]+\]?))?(?:, rank=(\d+))?\) ?")
+_ISO = linear.compile(
     r"\[?(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,:](\d{1,9}))?"
     r"(?: ?Z|(?P<zone>[+-]\d\d:?\d\d))?(?: (?:TP|DP|PP|EP)\d+(?: (?:TP|DP|PP|EP)\d+)*)?\]?[:,]? ?"
     r"(?:(?P<host>[\w.-]+) (?:kernel|[\w./()-]+\[\d+\]): )?"
 )
-_SHORT_DATE = re.compile(r"\[?(\d\d)/(\d\d)/(\d{2,4})[ T,-]+(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?\]? ?")
-_GLOG = re.compile(r"\[?[EWIF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?: +\d+)? ")
-_CTIME = re.compile(
+_SHORT_DATE = linear.compile(r"\[?(\d\d)/(\d\d)/(\d{2,4})[ T,-]+(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?\]? ?")
+_GLOG = linear.compile(r"\[?[EWIF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?: +\d+)? ")
+_CTIME = linear.compile(
     r"\[?(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(\d{1,2}) "
     r"(\d\d):(\d\d):(\d\d)(?:\.\d+)? (\d{4})\]? ?"
 )
-_SYSLOG = re.compile(
+_SYSLOG = linear.compile(
     r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(\d{1,2}) (\d\d):(\d\d):(\d\d)(?:\.\d+)? "
     r"([\w.-]+) ([\w./()-]+?)(?:\[(\d+)\])?: "
 )
-_SYSLOG_BARE = re.compile(
+_SYSLOG_BARE = linear.compile(
     r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(\d{1,2}) (\d\d):(\d\d):(\d\d)(?:\.\d+)? ([\w.-]+):\s+"
 )
-_UPTIME = re.compile(r"\[ *(\d+\.\d{3,9})\] ?")
-_KMSG = re.compile(r"\d{1,3},\d+,\d+,[-\w,=]+; ?")
-_KERN = re.compile(r"(?:kern|user|daemon) *: ?(?:emerg|alert|crit|err|warn|warning|notice|info|debug) *: ?")
-_NCCL = re.compile(r"\[?([A-Za-z0-9][\w.-]*):(\d{1,8}):(\d{1,8})\]? \[(?P<device>-?\d+)\] ?")
-_NCCL_SHORT = re.compile(r"([A-Za-z0-9][\w.-]*):(\d{1,8}) \[(?P<device>-?\d+)\] ?")
-_UCX = re.compile(r"\[\d+\.\d+\] \[([\w.-]+):(\d+):\d+\] +")
-_DEVICE = re.compile(r"\[(\d{1,2})\] (?=NCCL |\S+:\d+ NCCL )")
-_ADDRESS = re.compile(r"(\d{1,3}(?:\.\d{1,3}){3}): ")
-_NAMED = re.compile(r"((?:ip-\d+-\d+-\d+-\d+|[a-z][\w-]*\d[\w.-]*)): (?=\S)")
-_STEPD = re.compile(r"slurmstepd-([\w.-]+): ")
-_SRUN_HOST = re.compile(r"srun: error: ([\w.-]+): tasks? ([\d,\-\[\]]+): ")
-_INNER_RANK = re.compile(
+_UPTIME = linear.compile(r"\[ *(\d+\.\d{3,9})\] ?")
+_KMSG = linear.compile(r"\d{1,3},\d+,\d+,[-\w,=]+; ?")
+_KERN = linear.compile(r"(?:kern|user|daemon) *: ?(?:emerg|alert|crit|err|warn|warning|notice|info|debug) *: ?")
+_NCCL = linear.compile(r"\[?([A-Za-z0-9][\w.-]{0,252}):(\d{1,8}):(\d{1,8})\]? \[(?P<device>-?\d+)\] ?")
+_NCCL_SHORT = linear.compile(r"([A-Za-z0-9][\w.-]{0,252}):(\d{1,8}) \[(?P<device>-?\d+)\] ?")
+_UCX = linear.compile(r"\[\d+\.\d+\] \[([\w.-]+):(\d+):\d+\] +")
+_DEVICE = linear.compile(r"\[(\d{1,2})\] (?=NCCL |\S+:\d+ NCCL )")
+_ADDRESS = linear.compile(r"(\d{1,3}(?:\.\d{1,3}){3}): ")
+_NAMED = linear.compile(r"((?:ip-\d+-\d+-\d+-\d+|[a-z][\w-]{0,62}\d[\w.-]{0,190})): (?=\S)")
+_STEPD = linear.compile(r"slurmstepd-([\w.-]{1,253}): ")
+_SRUN_HOST = linear.compile(r"srun: error: ([\w.-]{1,253}): tasks? ([\d,\-\[\]]{1,1000}): ")
+_INNER_RANK = linear.compile(
     r"\[(?:PG [^\]]*?|Rank |rank )[Rr]?(?:ank )?(\d+)\]|\[Rank (\d+)\]|\bGlobal [Rr]ank[ :=]+(\d+)"
 )
-_TP = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [DPE]P\d+)* TP(\d+)")
+_TP = linear.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [DPE]P\d+)* TP(\d+)")
 _NOT_HOSTS = ("slurmstepd", "slurmd", "slurmctld", "srun", "salloc", "sbatch", "kernel", "kern", "user", "systemd",
               "python3", "torchrun", "libfabric")  # fmt: skip
 
@@ -84,7 +85,9 @@ def plain(line: str) -> str:
     return _ANSI.sub("", line) if "\x1b" in line else line
 
 
-_OUTER = re.compile(r"(?:\s{0,6}\d{1,6}: ?(?!\d\d:)|\[\d+,\d+\]<std(?:out|err|diag)>: ?|\[(?:default|rank)\d+\]: ?)+")
+_OUTER = linear.compile(
+    r"(?:\s{0,6}\d{1,6}: ?(?!\d\d:)|\[\d+,\d+\]<std(?:out|err|diag)>: ?|\[(?:default|rank)\d+\]: ?)+"
+)
 
 
 def bare(line: str) -> str:
@@ -277,16 +280,16 @@ _DIALECTS: tuple[tuple[re.Pattern[str], Dialect], ...] = (
 )
 
 
-_FILE_RANK = re.compile(
+_FILE_RANK = linear.compile(
     r"(?:^|[^a-z])(?:global_?)?rank[-_.=]?(\d+)(?:\D|$)"
     r"|(?:^|[-_.])(?:task|proc|worker|trainer|stdout|stderr|out|err|log)[-_.]?(\d+)(?:\D|$)",
     re.IGNORECASE,
 )
 # A number alone may be a rank, a job, a day: only the files beside it tell.
-_FILE_NUMBER = re.compile(
+_FILE_NUMBER = linear.compile(
     r"^(\d+)[-_.](?:log|out|err|txt|stdout|stderr)|[-_.](\d+)\.(?:log|out|err|txt)$", re.IGNORECASE
 )
-_FOLDER_RANK = re.compile(r"(?:^|/)(?:attempt_\d+/|rank[-_]?)(\d+)/(?:std(?:out|err)|error|log)[\w.]*$")
+_FOLDER_RANK = linear.compile(r"(?:^|/)(?:attempt_\d+/|rank[-_]?)(\d+)/(?:std(?:out|err)|error|log)[\w.]*$")
 MOST_RANK = 200_000  # a larger number is none
 
 

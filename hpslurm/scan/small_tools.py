@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from hpslurm.core import linear
 from hpslurm.core.finding import Event
 from hpslurm.core.text import whole
 from hpslurm.scan.model import evidence
@@ -12,16 +13,16 @@ from hpslurm.scan.model import evidence
 Lines = list[tuple[int, str]]  # line number, text
 FULL = 98  # percent of a file system
 LEAST_LOCKED = 1 << 20  # KiB of memory that a process must be able to lock
-_NO_DATA = re.compile(r"-61(?: \(No data available\))?$")  # some versions print the bare code
-_DF = re.compile(r"\S+\s+\S+\s+\S+\s+\S+\s+(\d+)%\s+(/\S*)\s*$")
-_ALWAYS_FULL = re.compile(r"/boot|/snap|loop|squashfs|/media|/run")
-_LIMIT = re.compile(
+_NO_DATA = linear.compile(r"-61(?: \(No data available\))?$")  # some versions print the bare code
+_DF = linear.compile(r"\S+\s+\S+\s+\S+\s+\S+\s+(\d+)%\s+(/\S*)\s*$")
+_ALWAYS_FULL = linear.compile(r"/boot|/snap|loop|squashfs|/media|/run")
+_LIMIT = linear.compile(
     r"(?:max locked memory\s+\((?:kbytes|kb), -l\)|Max locked memory|-l: locked memory \(kbytes\))\s+(\d+)\b"
 )
-_IBSTAT = re.compile(r"Physical state|CA '|Port \d")
-_IBSTAT_DOWN = re.compile(r"\s*State:\s*Down\b")
-_PORT_DOWN = re.compile(r"\s*state:\s+PORT_DOWN|.*link mlx5_\d+/\d state DOWN")
-_OTHER_PROVIDER = re.compile(r"^provider: (?!efa)", re.MULTILINE)
+_IBSTAT = linear.compile(r"Physical state|CA '|Port \d")
+_IBSTAT_DOWN = linear.compile(r"\s*State:\s*Down\b")
+_PORT_DOWN = linear.compile(r"\s*state:\s+PORT_DOWN|.*link mlx5_\d+/\d state DOWN")
+_OTHER_PROVIDER = linear.compile(r"^provider: (?!efa)", re.MULTILINE)
 
 
 def events(path: str, lines: Lines, text: str) -> Iterator[Event]:

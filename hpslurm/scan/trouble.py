@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from hpslurm.core import toml
+from hpslurm.core import linear, toml
 from hpslurm.core.finding import ROOT, SYMPTOM, Event
 from hpslurm.core.values import dataclass, replace
 from hpslurm.scan import prefix
@@ -18,10 +18,10 @@ SHORTEST, LONGEST = 6, 1000  # characters of a line that is looked at
 PREFIX = 120  # characters in which a level stands
 LEAST = 6  # gravity of a line that may speak for a cause
 # Words of settings, of good ends and of talk about errors: no trouble.
-_NO_TROUBLE = re.compile(
+_NO_TROUBLE = linear.compile(
     r"(?i)\b(?:no|0|zero|without|ignor\w+|any) (?:errors?|failures?|problems?|issues?|exceptions?)\b"
     r"|\berrors?[\w ]{0,12}[=:] *(?:0\b|none|false|\[\]|null)"
-    r"|(?:fail|error|timeout|missing|lost|dead|abort|kill|retr)\w*[-_]?\w*[ \"']*[=:] ?"
+    r"|(?:fail|error|timeout|missing|lost|dead|abort|kill|retr)\w{0,30}(?:-\w{0,30})?[ \"']{0,4}[=:] ?"
     r"[\"']?(?:[\d.]+|true|false|none|null|yes|no|auto|ignore|\w{1,12})?[\"']?[,}\s]*$"
     r"|--[\w-]*(?:fail|error|timeout|missing|lost|kill)[\w-]*|\b\w+_(?:error|errors|loss|fail|timeout)s?\b *[=:]"
     r"|(?:mean|avg|val|train|test|abs|sq\w*|root)[\w ]{0,12}error\b"
@@ -34,7 +34,7 @@ _NO_TROUBLE = re.compile(
     r"|\[?(?:INFO|DEBUG|TRACE|I)\]?[:\s-].{0,20}\b(?:max|set|enable|disable|register|initiali[sz])\w*"
 )
 _FRAME = re.compile(
-    r"\s*(?:\[\w+\]: ?)?\s*(?:File \"|raise |return |#|\^+$|~+\^|at 0x|from /|\[bt\])"
+    r"\s{0,99}(?:\[\w{1,40}\]: ?\s{0,99})?(?:File \"|raise |return |#|\^+$|~+\^|at 0x|from /|\[bt\])"
 )  # of a traceback, or a comment
 _PATH = re.compile(r"(?:/[\w.@+-]+){2,}/?")  # a folder's name is no subject
 _LEVEL = re.compile(r"\[?\bI\d{3,4} \d\d:|(?:^|[\s\[(|<])(?:INFO|DEBUG|TRACE|NOTICE|info|debug|trace)(?:[\]\s:|>)-]|$)")
@@ -59,14 +59,14 @@ class Subject:
 @cache
 def gravities() -> tuple[Gravity, ...]:
     return tuple(
-        Gravity(row["id"], row["weight"], re.compile(row["regex"])) for row in toml.table("trouble", "gravity")
+        Gravity(row["id"], row["weight"], linear.compile(row["regex"])) for row in toml.table("trouble", "gravity")
     )
 
 
 @cache
 def subjects() -> tuple[Subject, ...]:
     rows = toml.table("trouble", "subject")
-    return tuple(Subject(row["id"], row["cause"], row["weight"], re.compile(row["regex"])) for row in rows)
+    return tuple(Subject(row["id"], row["cause"], row["weight"], linear.compile(row["regex"])) for row in rows)
 
 
 @cache

@@ -96,7 +96,7 @@ def collect(host: Host) -> Facts:
     ]
     if not found:
         raise Skip("slurm.conf names no hook of hpslurm: hpslurm install --print has the steps")
-    cache, not_in_cache = _cached(host, [hook.key for hook in found])
+    cache, not_in_cache = _cached(host, found, slurm.slurm_conf(host))
     return Facts(
         tuple(found),
         _seconds(config.get("prologepilogtimeout", ())),
@@ -156,17 +156,41 @@ def _settings(host: Host, path: str) -> tuple[float | None, str]:
     return (float(limit[1]) if limit else None), missing
 
 
-def _cached(host: Host, keys: list[str]) -> tuple[str, tuple[str, ...]]:
-    """slurmd's copy of slurm.conf where it has one (configless), and the hooks that it does not name."""
-    path = next((f"{one}/slurm.conf" for one in CACHE if host.exists(f"{one}/slurm.conf")), "")
-    if not path:
+def _cached(host: Host, found: list[Hook], conf: str) -> tuple[str, tuple[str, ...]]:
+    """The slurm.conf that slurmd reads on this machine, and the hooks that it does not name: its copy where it is
+    configless, else the machine's own file, which may lack what slurmctld's has."""
+    path = next((f"{one}/slurm.conf" for one in CACHE if host.exists(f"{one}/slurm.conf")), conf)
+    named = _lines(host, path)
+    if named is None:
         return "", ()
-    named = {
-        key.strip().lower()
-        for key, mark, value in (line.partition("=") for line in host.read(path).splitlines())
-        if mark and hooks.NAME in value
-    }
-    return path, tuple(key for key in dict.fromkeys(keys) if key.lower() not in named)
+    lacks = [hook.key for hook in found if not any(_same(hook, value) for value in named.get(hook.key.lower(), ()))]
+    return path, tuple(dict.fromkeys(lacks))
+
+
+def _same(hook: Hook, value: str) -> bool:
+    return hook.line in (value, value.strip("\"'")) or hooks.NAME in value
+
+
+def _lines(host: Host, path: str, deep: int = 4) -> dict[str, list[str]] | None:
+    """Values by key of a slurm.conf and of what it includes; None where it cannot be read whole."""
+    try:
+        text = host.read(path)
+    except OSError:
+        return None
+    found: dict[str, list[str]] = {}
+    for line in text.split("\n"):
+        words = line.partition("#")[0].strip()
+        if words[:8].lower() == "include " and deep:
+            name = words[8:].strip()
+            more = _lines(host, name if name.startswith("/") else f"{path.rpartition('/')[0]}/{name}", deep - 1)
+            if more is None:
+                return None
+            for key, values in more.items():
+                found.setdefault(key, []).extend(values)
+        key, mark, value = words.partition("=")
+        if mark:
+            found.setdefault(key.strip().lower(), []).append(value.strip())
+    return found
 
 
 def _seconds(values: tuple[str, ...]) -> int | None:
@@ -183,7 +207,14 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
         yield NOT_SEEN.found(
             f"slurmctld names {names} of hpslurm, {facts.cache} does not: they do not run on this node",
             evidence=[Evidence(facts.cache, f"no line of hpslurm for {names}")],
-            suggest=[Suggestion(CONFIGURE, "let slurmd fetch the configuration again", "sudo scontrol reconfigure")],
+            suggest=[
+                Suggestion(
+                    CONFIGURE,
+                    "let slurmd fetch the configuration again; without configless mode each node has its own file: "
+                    "copy the controller's there first",
+                    "sudo scontrol reconfigure",
+                )
+            ],
         )
 
 
@@ -201,13 +232,7 @@ def _runnable(found: tuple[Hook, ...]) -> Iterator[Finding]:
         yield NO_EXEC.found(
             f"{', '.join(plain)}: no execute bit; Slurm drains the node at its next job",
             evidence=[Evidence("mode", path) for path in plain],
-            suggest=[
-                Suggestion(
-                    CONFIGURE,
-                    "make it executable, or move it elsewhere where it is not run as a hook",
-                    f"sudo chmod 755 {' '.join(map(shlex.quote, plain))}",
-                )
-            ],
+            suggest=_make_runnable(plain),
         )
     folders = sorted({one.path for hook in found for one in hook.entries if one.is_folder})
     if folders:
@@ -216,6 +241,20 @@ def _runnable(found: tuple[Hook, ...]) -> Iterator[Finding]:
             evidence=[Evidence("folder", path) for path in folders],
             suggest=[Suggestion(LOOK, "what it holds; then move it elsewhere", f"ls -la {shlex.quote(folders[0])}")],
         )
+
+
+def _make_runnable(plain: list[str]) -> list[Suggestion]:
+    """A README or an editor's backup would run, too, if it could: those move, only scripts get their bit."""
+    scripts = [path for path in plain if path.endswith(".sh")]
+    others = [path for path in plain if path not in scripts]
+    found = []
+    if others:
+        away = f"sudo mv {' '.join(map(shlex.quote, others))} /root/"
+        found.append(Suggestion(CONFIGURE, "no script: move it out of the folder", away))
+    if scripts:
+        runs = f"sudo chmod 755 {' '.join(map(shlex.quote, scripts))}"
+        found.append(Suggestion(CONFIGURE, "make it executable, or move it elsewhere where it is no hook", runs))
+    return found
 
 
 def _around(facts: Facts) -> Iterator[Finding]:

@@ -25,7 +25,9 @@ PROGRAMS = Rule("program-missing", P2, "A program that hpslurm asks is not insta
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 NVML = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
-NAME = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*(?:>=\s*([0-9.]+))?\s*(?:;\s*(.*))?")
+NAME = re.compile(
+    r"([A-Za-z0-9._-]{1,99})(?:\[[^\]]{0,99}\])?\s{0,9}(?:>=\s{0,9}([0-9.]{1,20}))?\s{0,9}(?:;\s{0,9}(.*))?"
+)
 
 
 @dataclass(frozen=True)

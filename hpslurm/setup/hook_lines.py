@@ -55,12 +55,12 @@ class Hooks:
 
 
 def is_ours(host: Host, path: str) -> bool:
-    """A script named after us, a folder or pattern that finds one here, or a pattern in a folder named after us."""
+    """A script named after us, or a folder or pattern that finds one here."""
     if NAME in path.rpartition("/")[2]:
         return True
     if not any(mark in path for mark in "*?["):
         return bool(path.startswith("/") and host.glob(f"{path.rstrip('/')}/*{NAME}*"))  # a folder
-    return NAME in path or any(NAME in one.rpartition("/")[2] for one in host.glob(path))
+    return any(NAME in one.rpartition("/")[2] for one in host.glob(path))
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:

@@ -8,7 +8,8 @@ and whether HyperPod's lifecycle scripts will delete our lines.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 
 from hpslurm import __version__
 from hpslurm.core.values import dataclass
@@ -35,6 +36,8 @@ class Site:
     hyperpod: bool
     task_prolog: str = ""  # the line in force, or empty
     health: str = ""  # HealthCheckProgram in force, or empty
+    mine: frozenset[str] = frozenset()  # of the lines in ``hooks``, those that run hpslurm already
+    venv: str = VENV
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,18 @@ class Step:
     lines: tuple[str, ...]
 
 
-def site(config: Mapping[str, Sequence[str]], conf: str, hyperpod: bool) -> Site:
+def by_name(path: str) -> bool:
+    """A script of ours by its name alone. What a glob or a folder holds only the machine knows."""
+    return path.endswith(f"/{SCRIPT}")
+
+
+def site(
+    config: Mapping[str, Sequence[str]],
+    conf: str,
+    hyperpod: bool,
+    is_ours: Callable[[str], bool] = by_name,
+    venv: str = VENV,
+) -> Site:
     """``config`` is ``scontrol show config``, keys in lower case."""
 
     def words(key: str) -> tuple[str, ...]:
@@ -55,22 +69,20 @@ def site(config: Mapping[str, Sequence[str]], conf: str, hyperpod: bool) -> Site
         return tuple(word for word in found if word and word not in ("(null)", "NONE", "N/A"))
 
     version = re.match(r"(\d+)\.(\d+)", "".join(config.get("slurm_version", ())))
+    hooks = {name: words(name.lower()) for name in OUR_FOLDERS}
     return Site(
         (int(version[1]), int(version[2])) if version else None,
         conf or "".join(config.get("slurm_conf", ())) or "/etc/slurm/slurm.conf",
-        {name: words(name.lower()) for name in OUR_FOLDERS},
+        hooks,
         words("prologflags"),
         "".join(config.get("prologepilogtimeout", ())),
         words("propagateresourcelimitsexcept"),
         "enable_configless" in words("slurmctldparameters"),
         hyperpod,
-        *(" ".join(words(key)) for key in ("taskprolog", "healthcheckprogram")),
-    )
-
-
-def ours(path: str) -> bool:
-    return any(f"{folder}/" in f"{path}/" for folder in OUR_FOLDERS.values()) and (
-        path.endswith((SCRIPT, "*", "*.sh", ".d", ".d/"))
+        " ".join(words("taskprolog")),
+        " ".join(words("healthcheckprogram")),
+        mine=frozenset(path for paths in hooks.values() for path in paths if is_ours(path)),
+        venv=venv,
     )
 
 
@@ -79,8 +91,8 @@ def conf_lines(here: Site, folder: str, relative: bool) -> tuple[list[str], list
     add: list[str] = []
     remove: list[str] = []
     for name, sub in OUR_FOLDERS.items():
-        theirs = [path for path in here.hooks[name] if not ours(path)]
-        if any(ours(path) for path in here.hooks[name]):
+        theirs = _theirs(here)[name]
+        if here.mine & set(here.hooks[name]):
             continue
         if theirs and not _adds_up(here):
             remove += [f"{name}={path}" for path in theirs]
@@ -92,7 +104,7 @@ def conf_lines(here: Site, folder: str, relative: bool) -> tuple[list[str], list
         add.append(f"PrologFlags={','.join([*here.flags, 'Alloc'])}")
         remove += [f"PrologFlags={','.join(here.flags)}"] if here.flags else []
     seconds = re.match(r"\d+", here.timeout)
-    if not seconds or int(seconds[0]) in (0, 65534):
+    if (not seconds or int(seconds[0]) in (0, 65534)) and not any(_theirs(here).values()):
         add.append("PrologEpilogTimeout=60")
     if not {"MEMLOCK", "ALL"} & set(here.except_limits):
         add.append(f"PropagateResourceLimitsExcept={','.join([*here.except_limits, 'MEMLOCK'])}")
@@ -115,32 +127,79 @@ def steps(here: Site) -> list[Step]:
             "in a virtual environment of its own; installing compiles its bytecode, which halves a hook's time",
             "every node, and the controller",
             (
-                f"sudo python3 -m venv {VENV}",
-                f"sudo {VENV}/bin/pip install {WHEEL}      # the file that `python3 -m pip wheel --no-deps .` made",
+                f"sudo python3 -m venv {here.venv}",
+                f"sudo {here.venv}/bin/pip install {WHEEL}   # the file that `python3 -m pip wheel --no-deps .` made",
             ),
         ),
         _scripts(here, folder, relative),
     ]
-    if any(theirs for theirs in _theirs(here).values()) and not _adds_up(here):
+    if any(_theirs(here).values()) and not _adds_up(here):
         found.append(_join_folders(here, folder))
+    found += [_records(), _rotation(), _tried(folder, relative)]
     if add:
         found.append(_configure(here, add, remove))
     found += [*_told(here, folder), *_health(here, folder)]
-    found += [
-        Step(
-            "Records that the controller can read",
-            "optional, on a file system that all nodes mount; without it each node keeps its own, and report and "
-            "diagnose see the controller's only",
-            "the controller, and the policy on every node",
-            (
-                "sudo install -d -m 755 /fsx/hpslurm        # root owns it, nobody else may write",
-                "sudo install -d -m 755 /etc/hpslurm",
-                "echo 'results_shared = \"/fsx/hpslurm\"' | sudo tee /etc/hpslurm/policy.toml",
-            ),
+    return [*found, *_into_use(here)]
+
+
+def _records() -> Step:
+    """The policy may be there already, with partitions, a gate and mutes: a key is put before what it holds."""
+    path = "/etc/hpslurm/policy.toml"
+    key = 'results_shared = "/fsx/hpslurm"'
+    return Step(
+        "Records that the controller can read",
+        "optional, on a file system that all nodes mount; without it each node keeps its own, and report and "
+        'diagnose see the controller\'s only. To begin with one partition, put partitions = ["NAME"] there as well',
+        "the controller, and the policy on every node",
+        (
+            "sudo install -d -m 755 /fsx/hpslurm        # root owns it, nobody else may write",
+            "sudo install -d -m 755 /etc/hpslurm",
+            f"grep -qs '^results_shared' {path} || {{ {{ echo '{key}'; cat {path} 2>/dev/null; }} "
+            f"| sudo tee {path}.new >/dev/null && sudo mv {path}.new {path}; }}",
         ),
+    )
+
+
+def _rotation() -> Step:
+    rules = "weekly,rotate 4,maxsize 1M,missingok,notifempty,copytruncate"
+    words = " ".join(f"'    {rule}'" for rule in rules.split(","))
+    target = "/etc/logrotate.d/hpslurm"
+    return Step(
+        "Log rotation",
+        "the log says only what went wrong; after a year of it, it shall not be what fills the disk",
+        "every node",
+        (f"printf '%s\\n' '/var/log/hpslurm.log {{' {words} '}}' | sudo tee {target} >/dev/null",),
+    )
+
+
+def _tried(folder: str, relative: bool) -> Step:
+    scripts = [f"{folder}/{sub}/{SCRIPT}" for sub in OUR_FOLDERS.values()]
+    look = " && ".join(f"test -x {script} && {script}" for script in scripts)
+    if relative:
+        return Step(
+            "Try the scripts",
+            "as Slurm will run them; it must print 0. Only then name them in slurm.conf",
+            "the controller",
+            (f"sudo sh -c '{look}; echo $?'",),
+        )
+    return Step(
+        "Try the scripts on every node",
+        "as Slurm will run them; every node must print 0, and none be missing. Only then name them in slurm.conf: "
+        "Slurm drains each node on which one cannot be run",
+        "the controller",
+        (
+            "NODES=$(sinfo -h -o %N | paste -sd,)",
+            f'clush -bw "$NODES" \'sudo sh -c "{look}"; echo $?\'',
+        ),
+    )
+
+
+def _into_use(here: Site) -> list[Step]:
+    return [
         Step(
             "Take it into use",
-            "slurmctld and slurmd read the new lines; running jobs go on",
+            "slurmctld and slurmd read the new lines; running jobs go on. From here on the scripts run on the nodes of "
+            "ALL partitions: with partitions in the policy they look at jobs of those only, and end at once elsewhere",
             "the controller",
             ("sudo scontrol reconfigure", "scontrol show config | grep -E '^(Prolog|Epilog)'"),
         ),
@@ -151,7 +210,7 @@ def steps(here: Site) -> list[Step]:
             (
                 "srun -N1 true",
                 "sinfo -N -o '%N %T %E' | head",
-                f"{VENV}/bin/hpslurm report JOBID      # the number that squeue or srun -v named",
+                f"{here.venv}/bin/hpslurm report JOBID      # the number that squeue or srun -v named",
             ),
         ),
         Step(
@@ -161,19 +220,21 @@ def steps(here: Site) -> list[Step]:
             ("sudo touch /run/hpslurm.off",),
         ),
     ]
-    return found
 
 
 def _theirs(here: Site) -> dict[str, list[str]]:
-    return {name: [path for path in paths if not ours(path)] for name, paths in here.hooks.items()}
+    return {name: [path for path in paths if path not in here.mine] for name, paths in here.hooks.items()}
 
 
-def _copy(sub: str, folder: str) -> tuple[str, str]:
-    share = f'$({VENV}/bin/python -c "import hpslurm, os; print(os.path.dirname(hpslurm.__file__))")/share'
-    return (
+def _copy(here: Site, sub: str, folder: str) -> tuple[str, ...]:
+    share = f'$({here.venv}/bin/python -c "import hpslurm, os; print(os.path.dirname(hpslurm.__file__))")/share'
+    lines = [
         f"sudo install -d -m 755 {folder}/{sub}",
         f'sudo install -m 755 "{share}/{sub}/{SCRIPT}" {folder}/{sub}/{SCRIPT}',
-    )
+    ]
+    if here.venv != VENV and sub != "taskprolog.d":
+        lines.append(f"sudo sed -i 's|^PYTHON=.*|PYTHON={here.venv}/bin/python|' {folder}/{sub}/{SCRIPT}")
+    return tuple(lines)
 
 
 def _told(here: Site, folder: str) -> list[Step]:
@@ -190,7 +251,7 @@ def _told(here: Site, folder: str) -> list[Step]:
             "optional: one line in the output of a job that starts on a node where the prolog found something that "
             "blocks training. The script on every node first: a task ends where its TaskProlog is missing",
             "every node, then slurm.conf on the controller",
-            (*_copy("taskprolog.d", folder), f"# add to {here.conf}:", line),
+            (*_copy(here, "taskprolog.d", folder), f"# add to {here.conf}:", line),
         )
     ]
 
@@ -200,7 +261,7 @@ def _health(here: Site, folder: str) -> list[Step]:
     if SCRIPT in here.health:
         return []
     script = f"{folder}/healthcheck.d/{SCRIPT}"
-    lines = [*_copy("healthcheck.d", folder)]
+    lines = [*_copy(here, "healthcheck.d", folder)]
     if here.health:
         lines.append(f"sudo sed -i 's|^NEXT=.*|NEXT=({here.health})|' {script}      # the site's own goes on")
         lines.append(f"# in {here.conf} replace HealthCheckProgram={here.health} by this, and keep the other lines:")
@@ -221,7 +282,7 @@ def _health(here: Site, folder: str) -> list[Step]:
 
 
 def _scripts(here: Site, folder: str, relative: bool) -> Step:
-    copies = tuple(line for sub in OUR_FOLDERS.values() for line in _copy(sub, folder))
+    copies = tuple(line for sub in OUR_FOLDERS.values() for line in _copy(here, sub, folder))
     if relative:
         return Step(
             "The two scripts",
@@ -241,21 +302,39 @@ def _scripts(here: Site, folder: str, relative: bool) -> Step:
 def _join_folders(here: Site, folder: str) -> Step:
     lines = []
     for name, theirs in _theirs(here).items():
-        lines += [f"sudo install -m 755 {path} {folder}/{OUR_FOLDERS[name]}/site.sh" for path in theirs[-1:]]
+        for path in theirs[-1:]:
+            lines += _wrapper(path, f"{folder}/{OUR_FOLDERS[name]}/site.sh")
     return Step(
         "The site's own hooks",
         "this Slurm keeps the LAST Prolog line only, so both scripts go into one folder, named by a glob. Slurm runs "
-        "it in reverse order (z to a, then Z to A, 9 to 0): site.sh before hpslurm.sh. A file there that cannot be run "
-        "drains the node",
+        "it in reverse order (z to a, then Z to A, 9 to 0): site.sh before hpslurm.sh. It starts the site's script "
+        "where it is, since a copy would miss what lies beside it. A file there that cannot be run drains the node, so "
+        "the last line must print nothing",
         "every node, and the controller",
         tuple(lines),
     )
+
+
+def _wrapper(path: str, target: str) -> list[str]:
+    """Lines that write a script which runs the site's own where it is, and that look whether it can be run."""
+    many = any(mark in path for mark in "*?[")
+    runs = f'for hook in {path}; do "$hook" || exit; done' if many else f'exec {shlex.quote(path)} "$@"'
+    each = f"{path if many else shlex.quote(path)} {target}"
+    return [
+        f"printf '%s\\n' '#!/bin/sh' {shlex.quote(runs)} | sudo tee {target} >/dev/null && sudo chmod 755 {target}",
+        f'for hook in {each}; do test -x "$hook" || echo "STOP: $hook"; done',
+    ]
 
 
 def _configure(here: Site, add: list[str], remove: list[str]) -> Step:
     lines = [f"# remove from {here.conf}:  {line}" for line in remove]
     lines += [f"# add to {here.conf}:", *add]
     why = "slurm.conf.example explains each line"
+    if any(_theirs(here).values()):
+        why += (
+            "; PrologEpilogTimeout holds for the site's own hooks, too: leave it out, or take more than they need: "
+            "Slurm kills what takes longer and drains the node"
+        )
     if here.hyperpod:
         why += "; HyperPod's lifecycle scripts delete Prolog and Epilog lines: add these after them, see below"
     return Step("slurm.conf", why, "the controller", tuple(lines))
@@ -268,8 +347,8 @@ def snippet(here: Site) -> list[str]:
     add, remove = conf_lines(here, folder, relative)
     lines = [
         "# hpslurm: on every node, after the base configuration has run",
-        f"[ -x {VENV}/bin/hpslurm ] || {{ python3 -m venv {VENV} && {VENV}/bin/pip install {WHEEL}; }}",
-        f'SHARE=$({VENV}/bin/python -c "import hpslurm, os; print(os.path.dirname(hpslurm.__file__))")/share',
+        f"[ -x {here.venv}/bin/hpslurm ] || {{ python3 -m venv {here.venv} && {here.venv}/bin/pip install {WHEEL}; }}",
+        f'SHARE=$({here.venv}/bin/python -c "import hpslurm, os; print(os.path.dirname(hpslurm.__file__))")/share',
     ]
     for sub in OUR_FOLDERS.values():
         lines.append(f'install -D -m 755 "$SHARE/{sub}/{SCRIPT}" {folder}/{sub}/{SCRIPT}')

@@ -184,7 +184,8 @@ _CODES = r"(?:xid|sxid|signal|code|status|§)[ :=]{0,2}\d+"
 _VARIES = re.compile(
     rf"(?P<code>{_CODES})"
     r"|\b(?:GPU|MIG)-[0-9a-f-]{8,}|\b[a-z]{1,6}-[0-9a-f]{8,17}\b|\b[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?"
-    r"|\bip-\d{1,3}(?:-\d{1,3}){3}\b|(?<![\w.])[A-Z]{2,10}-\d{1,9}\b|(?<![\w.-])\d+(?:[.,:]\d+)*(?![\w.-]*[A-Za-z])",
+    r"|\bip-\d{1,3}(?:-\d{1,3}){3}\b|(?<![\w.])[A-Z]{2,10}-\d{1,9}\b"
+    r"|(?<![\w.-])\d{1,20}(?:[.,:]\d{1,20}){0,20}(?![\w.-]{0,64}[A-Za-z])",
     re.IGNORECASE,
 )
 OPEN = "…"  # stands for what differs

@@ -8,6 +8,7 @@ with the clients we need, so it is imported here only when a command asks for AW
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import time
@@ -19,19 +20,25 @@ from hpslurm import __version__
 from hpslurm.core.probe import Unknown
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass
+from hpslurm.sources import aws_access
+from hpslurm.sources.aws_errors import IAM, Forbidden, NoAccess, NoAnswer, Silent, Unsupported, unknown
 
-IAM = "operations.md § 2"
 LOGS = "operations.md § 4"
 CONNECT_SECONDS = 3  # without limits a private subnet that has no endpoint hangs for minutes
 READ_SECONDS = 15
+WHO_SECONDS = 8  # sts, once: it only tells as whom we ask, which is not worth a minute
 ATTEMPTS = 3  # all of them; under constant throttling they take about 3 s
 THREADS = 8
+LOG_SHARE = 500  # lines of one stream: a machine that writes without end must not use up what may be read
+LOG_ALIKE = 50  # lines of one stream that differ in times and long numbers only
+_CHANGES = re.compile(r"\d{4}-\d\d-\d\d[T ][\d:.]+Z?|\d{4,}")
 LOG_PAUSE = 0.25  # seconds between reads of CloudWatch: its quota can be 5 a second for the account
-CLUSTER_ARN = re.compile(r"arn:aws[a-z-]*:sagemaker:(?P<region>[a-z0-9-]+):\d{12}:cluster/(?P<id>[a-z0-9]{12})")
+CLUSTER_ARN = re.compile(r"arn:aws[a-z-]*:sagemaker:(?P<region>[a-z0-9-]+):\d{12}:cluster/(?P<id>[a-zA-Z0-9-]{1,63})")
 CLUSTER_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
-REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d{1,2}")
+REGION = re.compile(r"[a-z]{2,4}(-[a-z]{1,12}){1,4}-\d{1,2}")
 _CLUSTER = "arn:{partition}:sagemaker:{region}:{account}:cluster/*"
 _SESSION = f"{_CLUSTER} arn:{{partition}}:ssm:{{region}}::document/AWS-StartNonInteractiveCommand"
+_OWN_SESSION = "arn:{partition}:ssm:{region}:{account}:session/*"
 _LOG_GROUP = "arn:{partition}:logs:{region}:{account}:log-group:/aws/sagemaker/Clusters/*"
 
 
@@ -55,6 +62,7 @@ OPERATIONS = (
     Operation("ec2", "DescribeNetworkInterfaces", "security groups and zone that a node's interface really has"),
     Operation("ec2", "DescribeSecurityGroupRules", "whether EFA traffic may pass between the instance groups"),
     Operation("ec2", "DescribeSubnets", "zones and free addresses of the cluster's subnets"),
+    Operation("ec2", "DescribeVpcEndpoints", "whether S3 can be reached; only when a lifecycle script could not"),
     Operation("logs", "FilterLogEvents", "health agent, deep health checks and lifecycle scripts", _LOG_GROUP),
     Operation("sagemaker", "DescribeCluster", "status, instance groups, network and recovery mode", _CLUSTER),
     Operation("sagemaker", "DescribeClusterEvent", "why something failed; for errors and warnings only", _CLUSTER),
@@ -66,7 +74,7 @@ OPERATIONS = (
 # Only after --probe ssm asked for it: a session starts a program on a node.
 SESSION_OPERATIONS = (
     Operation("ssm", "StartSession", "run hpslurm-check on a node that Slurm cannot reach", _SESSION),
-    Operation("ssm", "TerminateSession", "end a session that took too long"),
+    Operation("ssm", "TerminateSession", "end a session that took too long", _OWN_SESSION),
 )
 
 
@@ -76,30 +84,6 @@ NEEDED = (
     ("DescribeClusterResponse", ("NodeRecovery", "NodeProvisioningMode")),
     ("ClusterInstanceGroupDetails", ("SlurmConfig", "OverrideVpcConfig")),
 )
-
-
-class Forbidden(RuntimeError):
-    """A programming mistake: an operation off the list was about to be sent."""
-
-
-class NoAccess(Unknown):
-    """No usable credentials, or no region."""
-
-
-class Denied(Unknown):
-    """A permission is missing; the text names it."""
-
-
-class NotFound(Unknown):
-    """The thing asked for does not exist."""
-
-
-class Unsupported(Unknown):
-    """AWS does not do this for this cluster; no fault by itself."""
-
-
-class NoAnswer(Unknown):
-    """Throttled, timed out, cut off, or an answer that makes no sense."""
 
 
 @dataclass(frozen=True)
@@ -125,10 +109,8 @@ class Aws:
         seconds: float = 120.0,
         sessions: bool = False,
     ) -> None:
-        import boto3
-        from botocore.exceptions import BotoCoreError
-
         self.region = region
+        self.seconds = seconds
         self.deadline = time.monotonic() + seconds
         self.requests: Counter[str] = Counter()  # sent, retries counted
         self.allowed = {operation.action for operation in OPERATIONS}
@@ -137,10 +119,18 @@ class Aws:
         self._clients: dict[str, Any] = {}
         self._building = threading.Lock()
         self._counting = threading.Lock()
-        try:
-            self._session = boto3.Session(profile_name=profile or None, region_name=region or None)
-        except BotoCoreError as error:
-            raise NoAccess(f"{error}, {IAM}") from error
+        self.profile = profile
+        self._silent: dict[str, str] = {}  # services that let us wait in vain, and how
+        self._session = aws_access.session(region, profile)
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline."""
+        return max(0.0, self.deadline - time.monotonic())
+
+    def log_in(self) -> None:
+        """Get credentials now, once, instead of in eight threads. Raises NoAccess."""
+        aws_access.check(self._session, self.profile)
 
     def client(self, service: str) -> Any:
         """The service's client, with the list of allowed operations in front of it."""
@@ -154,8 +144,8 @@ class Aws:
                         service,
                         config=Config(
                             connect_timeout=CONNECT_SECONDS,
-                            read_timeout=READ_SECONDS,
-                            retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
+                            read_timeout=WHO_SECONDS if service == "sts" else READ_SECONDS,
+                            retries={"mode": "standard", "total_max_attempts": 1 if service == "sts" else ATTEMPTS},
                             max_pool_connections=THREADS,
                             user_agent_extra=f"hpslurm/{__version__}",
                         ),
@@ -210,8 +200,10 @@ class Aws:
         from botocore.parsers import ResponseParserError
 
         action = f"{service}:{operation}"
-        if time.monotonic() > self.deadline:
+        if not self.left:
             raise NoAnswer(f"no time left for {action}")
+        if service in self._silent:
+            raise NoAnswer(self._silent[service])
         client = self.client(service)
         if not self.knows(service, operation):
             import botocore
@@ -225,8 +217,22 @@ class Aws:
                 if attempt + 1 == ATTEMPTS:
                     raise NoAnswer(f"no answer to {action}: {error}") from None
             except (BotoCoreError, ClientError, ResponseParserError) as error:
-                raise unknown(error, action) from error
+                raise self._noted(unknown(error, action), service) from error
+        self._hold_to_model(client, operation, answer, action)
         return answer
+
+    def _noted(self, why: Unknown, service: str) -> Unknown:
+        """Whoever let us wait in vain is not asked again: each time costs most of a minute."""
+        if isinstance(why, Silent):
+            self._silent[service] = str(why)
+        return why
+
+    def _hold_to_model(self, client: Any, operation: str, answer: dict[str, Any], action: str) -> None:
+        """An answer without what AWS always sends is none of AWS's, whatever its status says."""
+        shape = client.meta.service_model.operation_model(operation).output_shape
+        missing = [name for name in (shape.required_members if shape else ()) if name not in answer]
+        if missing:
+            raise NoAnswer(f"no answer to {action}: what came lacks {', '.join(missing)}, so it is not AWS's")
 
     def listed(
         self,
@@ -268,7 +274,7 @@ class Aws:
                 return Listing(tuple(items[:most]), f"only the first {most} read")
             seen.add(following)
             more = {token: following}
-        return Listing(tuple(items), f"only {len(items)} read: stopped after {pages} pages")
+        return Listing(tuple(items), f"only the first {len(items)} read: stopped after {pages} pages")
 
     def log_lines(
         self, group: str, prefix: str, pattern: str, since: float, *, most: int = 2000, pages: int = 40
@@ -286,7 +292,8 @@ class Aws:
         }
         if self.knows("logs", "FilterLogEvents", "startFromHead"):
             asked["startFromHead"] = False
-        return self.listed(
+        share = _Share()
+        listing = self.listed(
             "logs",
             "FilterLogEvents",
             "events",
@@ -294,8 +301,39 @@ class Aws:
             most=most,
             pages=pages,
             pause=LOG_PAUSE,
+            keep=share.keep,
             **asked,
         )
+        if not share.noisy or not listing.trouble:  # what is left out of a stream that was read is more of the same
+            return listing
+        return Listing(listing.items, f"{listing.trouble}; most lines are of {', '.join(share.noisy[:3])}")
+
+
+class _Share:
+    """Which log lines to keep, so that no stream, and no line that comes again and again, uses up what may be read."""
+
+    def __init__(self) -> None:
+        self._streams: Counter[str] = Counter()
+        self._alike: Counter[tuple[str, str]] = Counter()
+
+    def keep(self, line: dict[str, Any]) -> bool:
+        stream = str(line.get("logStreamName"))
+        kind = (stream, _CHANGES.sub("0", str(line.get("message"))[:1000]))
+        self._alike[kind] += 1
+        if self._alike[kind] > LOG_ALIKE:
+            return False
+        self._streams[stream] += 1
+        return self._streams[stream] <= LOG_SHARE
+
+    @property
+    def noisy(self) -> list[str]:
+        """Streams of which lines were left out, those with the most lines first."""
+        lines: Counter[str] = Counter()
+        for (stream, _), number in self._alike.items():
+            lines[stream] += number
+        over = {stream for (stream, _), number in self._alike.items() if number > LOG_ALIKE}
+        over |= {stream for stream, number in self._streams.items() if number > LOG_SHARE}
+        return [clean(stream, 120) for stream, _ in lines.most_common() if stream in over]
 
 
 class _Cut(Exception):
@@ -314,9 +352,20 @@ def _whole(response_dict: dict[str, Any] | None = None, **_: Any) -> None:
     promised = headers.get("content-length", "")
     if promised.isdigit() and int(promised) > len(body):
         raise _Cut(f"the connection ended after {len(body)} of {promised} bytes")
-    kind = clean(headers.get("content-type", ""), 40)
-    if "json" not in kind and "xml" not in kind:
+    if not _is_answer(body):
+        kind = clean(headers.get("content-type", ""), 40)
         raise _Cut(f"not AWS but something between answered (content type {kind or 'none'})")
+
+
+def _is_answer(body: bytes) -> bool:
+    """By what it is, not by what its header calls it: servers that speak AWS's protocol send JSON as text/html."""
+    head = body[:200].lstrip().lower()
+    if head.startswith(b"{"):
+        try:
+            return isinstance(json.loads(body), dict)
+        except ValueError:
+            return False
+    return head.startswith(b"<") and not re.match(rb"<(?:!doctype\s+)?html", re.sub(rb"^<\?xml[^>]*>\s*", b"", head))
 
 
 def _snake(operation: str) -> str:
@@ -324,83 +373,3 @@ def _snake(operation: str) -> str:
 
     name: str = xform_name(operation)
     return name
-
-
-_DENIED = {
-    "AccessDenied",
-    "AccessDeniedException",
-    "AuthorizationError",
-    "NotAuthorized",
-    "UnauthorizedOperation",
-}
-_THROTTLED = {
-    "LimitExceededException",
-    "RequestLimitExceeded",
-    "SlowDown",
-    "Throttling",
-    "ThrottlingException",
-    "TooManyRequestsException",
-}
-_CREDENTIALS = {
-    "AuthFailure",
-    "ExpiredToken",
-    "ExpiredTokenException",
-    "IncompleteSignature",
-    "InvalidClientTokenId",
-    "InvalidSignatureException",
-    "MissingAuthenticationToken",
-    "OptInRequired",
-    "RequestExpired",
-    "SignatureDoesNotMatch",
-    "UnrecognizedClientException",
-}
-_MISSING = {"ResourceNotFound", "ResourceNotFoundException"}
-_UNSUPPORTED = {"InvalidParameterException", "ValidationException", "ValidationError", "UnsupportedOperation"}
-
-
-def unknown(error: Exception, action: str) -> Unknown:
-    """What a failed call means for a person: the missing permission, or what to do next."""
-    from botocore import exceptions as known
-
-    text = mask(clean(str(error)))
-    if isinstance(error, known.ClientError):
-        code = str(error.response.get("Error", {}).get("Code", ""))
-        message = mask(clean(str(error.response.get("Error", {}).get("Message", "")), 200))
-        if code in _DENIED:
-            return Denied(f"grant {action}, {IAM}")
-        if code in _THROTTLED:
-            return NoAnswer(f"AWS throttled {action}; run again in a minute")
-        if code in _CREDENTIALS:
-            return NoAccess(f"AWS does not take the credentials ({code}: {message}); log in again, {IAM}")
-        if code in _MISSING or code.endswith(".NotFound"):
-            return NotFound(f"{action}: {message or code}")
-        if code in _UNSUPPORTED:
-            return Unsupported(f"{action} refused: {message or code}")
-        return NoAnswer(f"{action} failed: {clean(code, 60)} {message}".rstrip())
-    if isinstance(
-        error,
-        (
-            known.NoCredentialsError,
-            known.PartialCredentialsError,
-            known.CredentialRetrievalError,
-            known.TokenRetrievalError,
-            known.SSOError,
-            known.NoRegionError,
-            known.ProfileNotFound,
-        ),
-    ):
-        return NoAccess(f"{text}; log in or pass --profile, {IAM}")
-    if isinstance(error, (known.HTTPClientError, known.ConnectionError)):
-        return NoAnswer(f"no answer to {action}: {text} (a private subnet needs a VPC endpoint, {IAM})")
-    return NoAnswer(f"{action} failed: {text}")
-
-
-def mask(text: str) -> str:
-    """Account ids with their first eight digits hidden: an ARN in a report travels far."""
-    return re.sub(r"(?<!\d)\d{8}(\d{4})(?=:|\b)(?!\d)", _mask_one, text)
-
-
-def _mask_one(match: re.Match[str]) -> str:
-    before = match.string[max(0, match.start() - 40) : match.start()]
-    inside_arn = re.search(r"arn:aws[a-z-]*:[a-z0-9-]*:[a-z0-9-]*:$", before)
-    return f"********{match[1]}" if inside_arn else match[0]

@@ -248,6 +248,9 @@ class _Child:
         return self.status is not None
 
 
+REST = 300.0  # seconds for which a program that gave no answer is left alone by hooks
+
+
 class Host:
     """One machine. ``seconds`` bounds all programs together, counted from now."""
 
@@ -476,6 +479,25 @@ class Host:
         if output.late:
             raise Unknown(output.late)
         return output
+
+    def rests(self, name: str) -> str:
+        """Why this program is not asked now: it gave no answer a while ago. Empty where it may be asked."""
+        try:
+            ago = time.time() - os.stat(f"{self.locks}/{name}.late").st_mtime if self.locks else REST
+        except OSError:
+            return ""
+        return f"{name} gave no answer {ago:.0f} s ago, asked again after {REST:.0f} s" if 0 <= ago < REST else ""
+
+    def rest(self, name: str) -> None:
+        """It gave no answer: for a while nobody here asks it again, or each job would wait for it."""
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            handle = os.open(f"{self.locks}/{name}.late", flags, 0o600) if self.locks else -1
+        except OSError:
+            return
+        if handle >= 0:
+            os.utime(handle)
+            os.close(handle)
 
     def answer(self, name: str, *words: str) -> Output:
         """Like ``run``, but a program that is late is no exception: what came is in ``out``."""

@@ -15,11 +15,12 @@ import calendar
 import json
 import re
 import time
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache, partial
 from typing import Any
 
 from hpslurm.core.probe import Unknown
+from hpslurm.core.text import whole
 from hpslurm.core.values import dataclass, replace
 from hpslurm.sources.host import SACCT_FIELDS, SACCT_MARK, SLURM_CONF, Host, Output, error_of
 
@@ -162,13 +163,19 @@ def nodes(host: Host) -> Nodes:
         return Nodes("pyslurm", tuple(map(node_of_line, lines)))
     output = host.run("scontrol_nodes_json")
     if output.status == 0:
-        return Nodes("scontrol --json", tuple(nodes_of_json(output.out)), note)
+        return Nodes("scontrol --json", _once(nodes_of_json, output.out), note)
     if not _has_no_json(output):
         raise Unknown(trouble("scontrol show nodes", output))
     output = host.run("scontrol_nodes")
     if output.status != 0:
         raise Unknown(trouble("scontrol show nodes", output))
-    return Nodes("scontrol text", tuple(nodes_of_text(output.out)), note)
+    return Nodes("scontrol text", _once(nodes_of_text, output.out), note)
+
+
+@lru_cache(maxsize=1)
+def _once(reader: Callable[[str], Iterable[SlurmNode]], text: str) -> tuple[SlurmNode, ...]:
+    """What the reader makes of the text. Two checks ask for all nodes, and 10,000 take a second to read."""
+    return tuple(reader(text))
 
 
 def has_pyslurm(host: Host) -> bool:
@@ -414,7 +421,7 @@ def _number(value: Any) -> int | None:
 
 
 def _whole(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() else None
+    return whole(text) if text is not None else None
 
 
 def _some(value: Any) -> str | None:
@@ -688,9 +695,9 @@ def _exit_of_text(text: str) -> tuple[int | None, int | None]:
 
 
 def queue_of_text(text: str) -> Iterator[Queued]:
-    for line in text.splitlines():
+    for line in text.split("\n"):
         words = line.split("|", 9)
-        if len(words) == 10 and words[0].isdecimal():
+        if len(words) == 10 and _whole(words[0]) is not None and _whole(words[3]) is not None:
             yield Queued(
                 id=int(words[0]),
                 state=words[1],
@@ -708,11 +715,13 @@ def queue_of_text(text: str) -> Iterator[Queued]:
 def jobs_of_sacct(text: str) -> Iterator[SlurmJob]:
     """Rows of ``sacct``; a line that does not begin one belongs to the name before it."""
     names = SACCT_FIELDS.split(",")
-    for line in text.splitlines():
+    for line in text.split("\n"):
         words = line.split(SACCT_MARK, len(names) - 1)
-        if len(words) != len(names) or not words[0].isdecimal():
+        if len(words) != len(names) or _whole(words[0]) is None:
             continue
         row = dict(zip(names, words, strict=True))
+        if _whole(row["UID"]) is None or _whole(row["JobIDRaw"]) is None:  # a job's name that imitates a row
+            continue
         code, signal = _exit_of_text(row["ExitCode"])
         derived, derived_signal = _exit_of_text(row["DerivedExitCode"])
         state, _, by = row["State"].partition(" by ")
@@ -741,7 +750,7 @@ def jobs_of_sacct(text: str) -> Iterator[SlurmJob]:
 
 def config_of_text(text: str) -> dict[str, tuple[str, ...]]:
     settings: dict[str, tuple[str, ...]] = {}
-    for line in text.splitlines():
+    for line in text.split("\n"):
         key, mark, value = line.partition(" = ")
         if mark:
             key = re.sub(r"\[\d+\]$", "", key.strip()).lower()
@@ -749,7 +758,7 @@ def config_of_text(text: str) -> dict[str, tuple[str, ...]]:
     return settings
 
 
-_PING = re.compile(r"Slurmctld\((?P<role>[^)]*)\) at (?P<host>\S+) is (?P<state>UP|DOWN)")
+_PING = re.compile(r"Slurmctld\((?P<role>[^)]{0,40})\) at (?P<host>\S{1,253}) is (?P<state>UP|DOWN)")
 
 
 def controllers_of_text(text: str) -> Iterator[Controller]:

@@ -24,6 +24,7 @@ LIMIT = 8 << 20  # bytes, half of them from either end of a larger file
 SECONDS = 2.0
 MOST_ENTRIES, MOST_NAMES = 100_000, 1024  # of a folder: looked at, and given
 NAMES = 256 << 10  # bytes of names together
+NOBODY = 0xFFFFFFFF  # (uid_t)-1, which for the kernel means: stay who you are
 _HEADER = 64  # bytes of the first message: status, size, length of the head
 
 
@@ -60,6 +61,8 @@ def take(
         return Taken(note=f"{shown}: not an absolute path")
     if os.geteuid() != 0 and os.geteuid() != uid:
         return Taken(note=f"{shown}: only root or the user itself may read it here")
+    if not (0 <= uid < NOBODY and 0 <= gid < NOBODY):
+        return Taken(note=f"{shown}: uid {uid} and gid {gid} are nobody's, so it is not read")
     try:
         data, ended = _asked(lambda out: _send(out, path, uid if own else -1, limit), uid, gid, user, limit, seconds)
     except OSError as error:
@@ -74,6 +77,8 @@ def names(
 
     At most MOST_NAMES, in their order; empty where the folder cannot be read or does not answer in time.
     """
+    if not (0 <= uid < NOBODY and 0 <= gid < NOBODY):
+        return []
     if not folder.startswith("/") or "\0" in folder or os.geteuid() not in (0, uid):
         return []
     try:
@@ -121,6 +126,8 @@ def _child(send: int, answer: Callable[[int], None], uid: int, gid: int, user: s
                 os.setgroups([gid])
             os.setresgid(gid, gid, gid)
             os.setresuid(uid, uid, uid)
+            if os.getresuid() != (uid, uid, uid) or os.getresgid() != (gid, gid, gid):
+                raise PermissionError(1, "the user's rights could not be taken on")
         answer(3)
     except OSError as error:
         _refuse(3, "a link, which is not followed" if error.errno == ELOOP else error.strerror or "cannot be read")

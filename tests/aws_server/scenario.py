@@ -3,10 +3,12 @@
     about = "what a reader should know"
     [cluster]                 as DescribeCluster answers, in its own names; plus ``id``
     [[nodes]]                 group, count, first (address), status, message, hours (since launch), version,
-                              names (host names, {} counts from 1; by the address where there is none)
-    [[events]]                minutes (ago), level, text, group, instance, failure
+                              names (host names, {} counts from 1; by the address where there is none),
+                              coming (asked for, without an instance yet), no_dns (without a host name)
+    [[events]]                minutes (ago), level, text, group, instance, failure, about (EventMetadata)
     [[rules]]                 group, egress, protocol, ports, and one of other_group, cidr, prefix
-    [[subnets]]               id, zone, cidr, free
+    [[subnets]]               id, zone, cidr, free, vpc
+    [[endpoints]]             id, service (its last word), vpc
     [[logs]]                  stream, minutes (ago), text
     [[trouble]]               operation, kind, after, times, seconds; see server.py
 
@@ -39,6 +41,7 @@ class Scenario:
     rules: list[dict[str, Any]]
     subnets: list[dict[str, Any]]
     interfaces: list[dict[str, Any]]
+    endpoints: list[dict[str, Any]]
     logs: list[dict[str, Any]]
     trouble: list[dict[str, Any]]
     region: str = "us-west-2"
@@ -80,6 +83,7 @@ def load(source: str | dict[str, Any], now: float | None = None) -> Scenario:
         [_rule(number, row) for number, row in enumerate(raw.get("rules", []))],
         [_subnet(row) for row in raw.get("subnets", [])],
         interfaces,
+        [_endpoint(row, region) for row in raw.get("endpoints", [])],
         sorted((_log(row, now) for row in raw.get("logs", [])), key=lambda line: line["timestamp"]),
         [dict(row) for row in raw.get("trouble", [])],
         region,
@@ -133,8 +137,12 @@ def _add_nodes(
             "CurrentImageReleaseVersion": row.get("version", "1.4.0"),
             "ImageVersionStatus": row.get("image", "UpToDate"),
         }
+        node["NodeLogicalId"] = f"node-{len(nodes) + 1}"
         if row.get("no_dns"):
             del node["PrivateDnsHostname"]
+        if row.get("coming"):
+            for name in ("InstanceId", "LaunchTime", "PrivateDnsHostname"):
+                node.pop(name, None)
         nodes.append(node)
         home = _home(address, subnets)
         if home:
@@ -169,6 +177,7 @@ def _event(number: int, row: dict[str, Any], cluster: dict[str, Any], now: float
         "EventTime": now - row.get("minutes", 10) * 60,
         "Description": row["text"],
         "_failure": row.get("failure", ""),
+        "_about": row.get("about", {}),
     }
     for ours, theirs in (("level", "EventLevel"), ("group", "InstanceGroupName"), ("instance", "InstanceId")):
         if ours in row:
@@ -207,6 +216,15 @@ def _subnet(row: dict[str, Any]) -> dict[str, Any]:
         "availableIpAddressCount": row.get("free", 4000),
         "availabilityZone": row["zone"],
         "availabilityZoneId": row.get("zone_id", "usw2-az1"),
+    }
+
+
+def _endpoint(row: dict[str, Any], region: str) -> dict[str, Any]:
+    return {
+        "vpcEndpointId": row["id"],
+        "vpcId": row.get("vpc", "vpc-0123456789abcdef0"),
+        "serviceName": f"com.amazonaws.{region}.{row['service']}",
+        "state": "available",
     }
 
 

@@ -2,7 +2,7 @@
 
 Trouble of a scenario, by ``kind``: denied, throttled, validation, expired, missing,
 failure (HTTP 500), slow (``seconds`` before the answer), broken (the connection ends
-in the middle of the answer), garbage (200 and a page of HTML, as proxies answer),
+in the middle of the answer), garbage (200 and a page of HTML, as proxies answer), empty (200 and no member),
 repeat_token (the same NextToken for ever). ``after`` good calls it begins, and it
 lasts ``times`` calls, or for ever.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import threading
 import time
@@ -75,6 +76,7 @@ class Server:
             "ec2:DescribeSecurityGroupRules": self._rules,
             "ec2:DescribeSubnets": self._subnets,
             "ec2:DescribeNetworkInterfaces": self._interfaces,
+            "ec2:DescribeVpcEndpoints": lambda asked: self._pick(self.scenario.endpoints, asked, "vpcEndpointSet"),
             "sts:GetCallerIdentity": self._identity,
         }
 
@@ -165,6 +167,8 @@ class Server:
                     self.off_list.append(name)
                 raise Refused("UnknownOperationException", f"{name} is not on the read list")
             answer = self.operations[name](asked)
+            if kind == "empty":
+                answer = {}
             if kind == "repeat_token" and "NextToken" in answer:
                 answer["NextToken"] = "0:same"
         except Refused as error:
@@ -233,7 +237,12 @@ class Server:
     def _list_nodes(self, asked: dict[str, Any]) -> dict[str, Any]:
         self._named(asked)
         wanted = asked.get("InstanceGroupNameContains", "")
-        rows = [node for node in self.scenario.nodes if wanted in node["InstanceGroupName"]]
+        logical = bool(asked.get("IncludeNodeLogicalIds"))
+        rows = [
+            {key: value for key, value in node.items() if logical or key != "NodeLogicalId"}
+            for node in self.scenario.nodes
+            if wanted in node["InstanceGroupName"] and (logical or "InstanceId" in node)
+        ]
         return self._page(rows, "ClusterNodeSummaries", asked)
 
     def _list_events(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -251,7 +260,10 @@ class Server:
             if event["EventId"] == asked.get("EventId"):
                 branch = event["ResourceType"]
                 about = {key: value for key, value in event.items() if key[0] != "_"}
-                about["EventDetails"] = {"EventMetadata": {branch: {"FailureMessage": event["_failure"]}}}
+                about["EventDetails"] = {
+                    "EventMetadata": event["_about"]
+                    or {branch: {"FailureMessage": event["_failure"]}}  # one member only
+                }
                 return {"EventDetails": about}
         raise Refused("ResourceNotFound", "Event is not found")
 
@@ -270,16 +282,13 @@ class Server:
         scenario = self.scenario
         if not scenario.has_log_group or asked.get("logGroupName") != scenario.log_group:
             raise Refused("ResourceNotFoundException", "The specified log group does not exist.")
-        terms = asked.get("filterPattern", "").split()
-        needed = [term.strip('"') for term in terms if term[0] != "?"]
-        any_of = [term[1:].strip('"') for term in terms if term[0] == "?"]
+        wanted = _pattern(asked.get("filterPattern", ""))
         rows = [
             line
             for line in scenario.logs
             if line["logStreamName"].startswith(asked.get("logStreamNamePrefix", ""))
             and asked.get("startTime", 0) <= line["timestamp"] <= asked.get("endTime", 1 << 62)
-            and all(term in line["message"] for term in needed)
-            and (not any_of or any(term in line["message"] for term in any_of))
+            and wanted(line["message"])
         ]
         if asked.get("startFromHead") is False:
             rows.reverse()
@@ -296,6 +305,7 @@ class Server:
 
     def _pick(self, rows: list[dict[str, Any]], asked: dict[str, Any], key: str) -> dict[str, Any]:
         names = {"group-id": "groupId", "subnet-id": "subnetId", "private-ip-address": "privateIpAddress"}
+        names["service-name"] = "serviceName"
         for wanted in asked.get("Filter", []):
             field = names[wanted["Name"]]
             if len(wanted["Value"]) > 200:
@@ -324,6 +334,21 @@ class Server:
 
     def _identity(self, asked: dict[str, Any]) -> dict[str, Any]:
         return {"Arn": ROLE, "UserId": "AROA:somebody", "Account": ACCOUNT}
+
+
+def _pattern(pattern: str) -> Callable[[str], bool]:
+    """CloudWatch's plain patterns: all bare terms, none with a minus; one of those with a ?, where no bare one is."""
+    terms = re.findall(r'[?-]?"[^"]*"|\S+', pattern)
+    needed, any_of, none_of = (
+        [term.lstrip("?-").strip('"') for term in terms if (term[0] if term[0] in "?-" else "") == sign]
+        for sign in ("", "?", "-")
+    )
+
+    def matches(text: str) -> bool:
+        some = bool(needed) or not any_of or any(term in text for term in any_of)
+        return some and all(term in text for term in needed) and not any(term in text for term in none_of)
+
+    return matches
 
 
 def _read(target: str, body: bytes) -> tuple[str, str, dict[str, Any]]:

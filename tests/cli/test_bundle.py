@@ -154,6 +154,14 @@ def test_a_disk_that_is_full_leaves_no_half_file(bundle: Any, tmp_path: Path) ->
     assert ["job.out"] == os.listdir(tmp_path / "here")
 
 
+def test_how_to_hand_it_over_is_printed_and_not_done(bundle: Any) -> None:
+    done = bundle("--log", "job.out", "--output", "b.tar.gz")
+    assert "  aws s3 cp b.tar.gz s3://BUCKET/" in done.stdout.splitlines()
+    assert "run this yourself" in done.stdout
+    assert "s3 cp" not in bundle("--log", "job.out", "--output", "c.tar.gz", "--dry-run").stdout
+    assert "names.json" not in done.stdout.partition("Suggested command")[2]  # that one stays
+
+
 @pytest.mark.parametrize("there", ["b.tar.gz", "b.names.json"])
 def test_a_file_that_is_there_is_written_over_with_force_only(bundle: Any, tmp_path: Path, there: str) -> None:
     (tmp_path / "here" / there).write_text("old")

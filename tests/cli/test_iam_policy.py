@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from hpslurm.cli.iam_policy import command
 from hpslurm.cluster.aws import checks
-from hpslurm.cluster.aws.checks import Options
+from hpslurm.cluster.aws.whom import Options
 from tests.aws_server import serve
 
 
@@ -73,3 +73,26 @@ def test_what_no_arn_can_hold_is_refused(words: tuple[str, str]):
 )
 def test_regions_of_all_partitions_are_taken(region: str, partition: str):
     assert f"arn:{partition}:sagemaker:{region}:" in printed("--region", region, "--partition", partition)
+
+
+@pytest.mark.parametrize(
+    ("region", "partition"),
+    [
+        ("cn-north-1", "aws-cn"),
+        ("us-gov-west-1", "aws-us-gov"),
+        ("eusc-de-east-1", "aws-eusc"),
+        ("us-iso-east-1", "aws-iso"),
+        ("us-isob-east-1", "aws-iso-b"),
+        ("us-west-2", "aws"),
+    ],
+)
+def test_the_partition_is_that_of_the_region(region: str, partition: str):
+    from botocore.session import get_session
+
+    assert partition == get_session().get_partition_for_region(region)
+    assert f"arn:{partition}:logs:{region}:" in printed("--region", region)
+
+
+def test_only_ones_own_sessions_may_be_ended():
+    (sessions,) = [one for one in json.loads(printed("--ssm"))["Statement"] if "ssm:TerminateSession" in one["Action"]]
+    assert ["arn:aws:ssm:*:*:session/*"] == sessions["Resource"]

@@ -35,6 +35,7 @@ INSTANCES = {
     "NotFound": replace(ONE, status="NotFound"),
     "Running": ONE,
     "Failure": replace(ONE, status="Failure"),
+    "Hibernating": replace(ONE, status="Hibernating"),  # no such status exists, yet
     **{status: replace(ONE, status=status) for status in WORKING},
 }
 LEAVING = ("ShuttingDown", "SystemUpdating", "DetachInProgress")
@@ -45,14 +46,26 @@ def member(here, there, role=WORKER):
     return Member("ip-10-1-0-1", slurm=NODES[here], instance=INSTANCES[there], role=role)
 
 
+ANSWERS = (matrix.UP, matrix.MISSPELT, matrix.GPU_COUNT, matrix.KILL_TASK, matrix.PROLOG, matrix.OUT)
+
+
 def expected(here, there):
     """Part of the words, the rule's id, and whether hands are off: the whole matrix, written a second time."""
     if here == matrix.ABSENT:
-        return ("Slurm does not know it", "join-not-registered", False) if there == "Running" else None
+        if there in WORKING:
+            return "wait", None, True
+        return {
+            "Running": ("Slurm does not know it", "join-not-registered", False),
+            "Hibernating": ("the status Hibernating, which hpslurm does not know", None, True),
+        }.get(there)
     if here == matrix.ACTION:
         return "leave it alone", None, True
     if there in ("none", "NotFound"):
-        return "left over after a scale-in", "join-no-instance", False
+        if here in ANSWERS:
+            return "do not remove the node", "join-not-listed", False
+        return "left over after a scale-in", "join-no-instance", True
+    if there == "Hibernating":
+        return "look at it before any change", None, True
     if here == matrix.UP:
         if there == "Failure":
             return "drain it", "join-failed-in-use", False
@@ -205,7 +218,7 @@ def test_without_a_host_name_the_id_of_hyperpods_own_files_joins_else_the_addres
 def test_while_a_node_is_being_replaced_the_newer_instance_counts():
     old = replace(ONE, id="i-0fedcba9876543210", status="ShuttingDown", launched=NOW - 99999)
     new = replace(ONE, status="Pending", launched=NOW - 60)
-    assert [("ip-10-1-0-1", new.id)] == joined([SlurmNode("ip-10-1-0-1", "DOWN")], [new, old])
+    assert [("ip-10-1-0-1", new.id), (old.id, old.id)] == joined([SlurmNode("ip-10-1-0-1", "DOWN")], [new, old])
 
 
 def test_an_instance_that_is_no_node_of_slurm_comes_last():

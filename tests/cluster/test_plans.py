@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hpslurm.cluster import guard
 from hpslurm.cluster.model import CONTROLLER, WORKER, Instance, Member, Members
 from hpslurm.cluster.plans import plans
 from hpslurm.core import suggest
@@ -36,7 +37,8 @@ def lost(*names: str) -> list[Finding]:
 
 
 def planned(members: Members, findings: list[Finding], policy: Policy | None = None) -> list[Plan]:
-    return plans([Result("gpu", "fail", findings=tuple(findings))], members, policy or Policy())
+    results, rules = [Result("gpu", "fail", findings=tuple(findings))], policy or Policy()
+    return plans(results, guard.scene_of(results, members, rules), rules)
 
 
 def harms(plan: Plan) -> list[str]:
@@ -56,7 +58,7 @@ def test_the_plan_of_nodes_names_its_own_nodes_only() -> None:
 def test_a_controller_is_never_rebooted_and_the_plan_says_why() -> None:
     (plan,) = planned(cluster(Member("n1", SlurmNode("n1", "IDLE"), role=CONTROLLER)), lost("n1"))
     assert {REBOOT, REPLACE}.isdisjoint(harms(plan))
-    assert "no reboot or replacement is suggested: controller node" in [step.why for step in plan.steps]
+    assert "no reboot or replacement is suggested: this is the controller" in [step.why for step in plan.steps]
 
 
 @pytest.mark.parametrize(("action", "doing"), [("Action:Replace", "replaces"), ("Action:Reboot", "reboots")])

@@ -326,3 +326,84 @@ def test_a_record_that_was_emptied_while_it_was_written_has_no_hole(tmp_path: Pa
     writer.write({"type": "end"})
     writer.close()
     assert '{"type":"end"}\n' == Path(writer.path).read_text()
+
+
+@pytest.mark.parametrize("odd", ["\u2028", "\u2029", "\x85", "\x0b", "\x1c"])
+def test_what_only_looks_like_the_end_of_a_line_moves_no_finding_to_another_probe(tmp_path: Path, odd: str) -> None:
+    writer = records.Writer(str(tmp_path), "n1", "prolog", "77", os.getgid())
+    named = Result("shm", FAIL, f"a{odd}b", 0.1, {"name": f"x{odd}y"}, (FOUND,))
+    for line in records.lines(Policy(node="n1"), ENV, "prolog", [RESULTS[0], named]):
+        writer.write(line)
+    writer.close()
+    (record,), _ = records.job_records(str(tmp_path), "77")
+    assert (True, ()) == (record.complete, record.strange)
+    assert {"shm": 1, "memlock": 0} == {result.probe: len(result.findings) for result in record.results}
+
+
+def test_what_breaks_lines_or_cannot_be_written_leaves_as_an_escape() -> None:
+    odd = "a\u2028b\u2029c\x85d\ud800e\x7ff"
+    text = records.encode({"name": odd, "ü": 1})
+    assert 1 == len(text.splitlines()) and "ü" in text
+    text.encode("utf-8")
+    assert odd == json.loads(text)["name"]
+
+
+def old(folder: Path, job: str) -> Path:
+    one = folder / "jobs" / job
+    one.mkdir(parents=True)
+    (one / "n1.prolog.jsonl").write_text("")
+    os.utime(one, (1, 1))
+    return one
+
+
+def test_pruning_takes_old_jobs_and_follows_no_link(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "precious").write_text("")
+    results = tmp_path / "results"
+    gone = old(results, "1")
+    (results / "jobs/2").symlink_to(victim)
+    (results / "jobs").chmod(0o755)
+    gone.chmod(0o750)
+    os.utime(results / "jobs/2", (1, 1), follow_symlinks=False)
+    records.prune(str(results), 30, 1000)
+    assert (False, True) == (gone.exists(), (victim / "precious").exists())
+
+
+def test_below_a_folder_that_others_may_rename_nothing_is_written_or_removed(tmp_path: Path) -> None:
+    loose = tmp_path / "loose"
+    one = old(loose / "results", "1")
+    loose.chmod(0o777)
+    records.prune(str(loose / "results"), 30, 1000)
+    assert one.exists()
+    with pytest.raises(PermissionError, match="may write"):
+        records.Writer(str(loose / "results"), "n1", "prolog", "77")
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o757])
+def test_readers_refuse_a_folder_that_others_may_write(tmp_path: Path, mode: int) -> None:
+    write(tmp_path).close()
+    (tmp_path / "jobs/77").chmod(mode)
+    found, (refused,) = records.job_records(str(tmp_path), "77")
+    assert ([], True) == (found, "may write" in refused.why)
+
+
+def test_the_shared_folder_is_cleaned_once_a_day_by_age(tmp_path: Path) -> None:
+    local, shared = tmp_path / "local", tmp_path / "shared"
+    writer = write(local, hook="epilog")
+    writer.close()
+    aged = old(shared, "5")
+    for folder in (shared, shared / "jobs", aged):
+        folder.chmod(0o755)
+    (shared / "nodes").mkdir(mode=0o755)
+    left = shared / "nodes/n2.prolog.jsonl.7.part"
+    left.write_text("")
+    os.utime(left, (1, 1))
+    assert "" == records.copy_to_shared(writer.path, str(local), str(shared), 5, 0)
+    assert aged.exists()  # nobody asked
+    assert "" == records.copy_to_shared(writer.path, str(local), str(shared), 5, 90)
+    assert (False, False, True) == (aged.exists(), left.exists(), (shared / "jobs/77").exists())
+    again = old(shared, "6")
+    again.chmod(0o755)
+    assert "" == records.copy_to_shared(writer.path, str(local), str(shared), 5, 90)
+    assert again.exists()  # not twice a day

@@ -27,7 +27,8 @@ information, folded into one finding per kind:
 - `env-obsolete`: does nothing bad, and is no longer needed.
 - `env-removed`: current versions do not read it. `env-renamed`: use the new name.
 - `env-ineffective`: belongs to a transport that EFA does not use, or the installed version does not read it yet.
-- `env-unknown-name`: no library reads it; a typo, or a name that never existed. Names are known up to NCCL {newest}.
+- `env-unknown-name`: no library reads it; a typo, or a name that never existed. Names are known up to NCCL {newest}
+  and aws-ofi-nccl {plugin}.
 
 Where a rule holds for some instance types or versions only, the table says so; the type is read from the machine,
 NCCL's and the plugin's version from the library's file. A library in a container is seen only by a check that runs in
@@ -46,9 +47,9 @@ shell's environment on), container image, `nccl.conf`. The environment wins over
 |---|---|---|---|---|
 {rows}
 
-*Sources:* NCCL's source from 2.3.5 to 2.30.7, its guide and release notes; aws-ofi-nccl's source and release notes
-from 1.5 to 1.21.1; libfabric 2.6; PyTorch's source; AWS's EFA cheat sheet. Each row of `hpslurm/tables/nccl_env.toml`
-names its own.
+*Sources:* NCCL's source from 2.3.5 to 2.30.7, the names in its libraries 2.31.2 and 2.32.3, its guide and release
+notes; aws-ofi-nccl's source and release notes from 1.5 to 1.21.1; libfabric 2.6; PyTorch's source; AWS's EFA cheat
+sheet. Each row of `hpslurm/tables/nccl_env.toml` names its own.
 """
 
 
@@ -68,9 +69,11 @@ def value(one: dict[str, Any]) -> str:
         ]
     if "types" in one:
         text += f" on {' '.join(item.rstrip('.') for item in one['types'])}"
-    if "versions" in one:
-        low, below = one["versions"]
-        text += f", from {low}" + (f", below {below}" if below else "")
+    for key, whose in (("versions", ""), ("plugin", "plugin ")):
+        if key in one:
+            low, below = one[key]
+            bounds = [f"from {low}"] * bool(low) + [f"below {below}"] * bool(below)
+            text += f", {whose}{', '.join(bounds)}"
     return text
 
 
@@ -88,7 +91,7 @@ def section() -> str:
     ids = [rule.id for rule in nccl_env.FOLDED.values()]
     ids += sorted({rule.id for rule in nccl_env.table_rules()})
     findings = textwrap.fill("Findings: " + ", ".join(f"`{one}`" for one in ids), 118, break_on_hyphens=False)
-    return TEXT.format(findings=findings, newest=nccl_env.NEWEST, rows="\n".join(rows()))
+    return TEXT.format(findings=findings, newest=nccl_env.NEWEST, plugin=nccl_env.NEWEST_PLUGIN, rows="\n".join(rows()))
 
 
 def replaced(text: str) -> str:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from hpslurm.core.finding import P0, Evidence, Rule
+from hpslurm.core.finding import DRAIN, P0, REBOOT, REPLACE, Evidence, Rule
 from hpslurm.core.records import Record
 from hpslurm.job.cause import find
 from hpslurm.job.report import BEFORE_THE_JOB
@@ -124,3 +124,12 @@ def test_a_failed_job_is_not_healthy_because_its_output_is_silent(tmp_path: Path
     failed = find(job(tmp_path, exit_code=1), (), [], []).diagnosis
     assert ("undetermined", True) == (failed.cause, "exit code 1:0" in failed.why)
     assert "healthy" == find(job(tmp_path, state="COMPLETED", exit_code=0), (), [], []).diagnosis.cause
+
+
+def test_what_drains_names_one_node_and_only_one_of_the_jobs(tmp_path: Path) -> None:
+    finding = XID.found("GPU 0000:9b:00 fell off the bus", subject="ip-10-1-0-9")
+    for nodes, named in (("ip-10-1-0-[8-9]", "nodename=ip-10-1-0-9 "), ("ip-10-1-0-[1-2]", "nodename=NODE ")):
+        diagnosis = find(job(tmp_path, nodes=nodes), (), [], [finding]).diagnosis
+        harmful = [step.command for step in diagnosis.suggestions if step.harm in (DRAIN, REBOOT, REPLACE)]
+        assert harmful
+        assert [True] * len(harmful) == [named in command for command in harmful], harmful

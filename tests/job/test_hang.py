@@ -291,3 +291,11 @@ def test_equal_pids_on_two_nodes_are_two_processes() -> None:
     twin = replace(seen.nodes[0], ranks=(seen.nodes[0].ranks[0], replace(seen.nodes[0].ranks[1], pid=1005)))
     verdict = hang.judge(replace(seen, nodes=(twin, *seen.nodes[1:])))
     assert [[5]] == [[one.rank for one in group.ranks] for group in verdict.groups if group.suspect]
+
+
+def test_a_silent_node_is_no_hang_where_the_other_ranks_get_on_or_are_at_work() -> None:
+    seen = job(rank(1, later=OWN))
+    verdict = hang.judge(replace(seen, nodes=seen.nodes[:3], silent=("n4",)))
+    assert ("healthy", "medium") == (verdict.cause, verdict.confidence)
+    busy = job(*(rank(number, LOADS) for number in range(8)))
+    assert "undetermined" == hang.judge(replace(busy, nodes=busy.nodes[:3], silent=("n4",))).cause

@@ -39,8 +39,10 @@ def fitting(row: dict[str, Any], one: dict[str, Any]) -> dict[str, Any]:
     if "types" in one:
         changes["type"] = one["types"][0] + "48xlarge" if one["types"][0].endswith(".") else one["types"][0] + "xlarge"
     owner = {"nccl": "nccl", "aws-ofi-nccl": "plugin"}.get(row["owner"])
+    if "plugin" in one:
+        changes["plugin"] = one["plugin"][0] or "1.0"
     if owner and "versions" in one:
-        changes[owner] = one["versions"][0]
+        changes[owner] = one["versions"][0] or "1.0"
     elif owner and one["verdict"] == "removed" and row.get("until"):
         changes[owner] = row["until"] + ".99"
     return changes
@@ -80,7 +82,8 @@ def test_an_id_has_one_priority() -> None:
 
 def test_bounds_of_versions_are_versions() -> None:
     for row, one in ROWS:
-        for version in (row.get("since", "1"), row.get("until", "1"), *filter(None, one.get("versions", []))):
+        bounds = filter(None, (*one.get("versions", []), *one.get("plugin", [])))
+        for version in (row.get("since", "1"), row.get("until", "1"), *bounds):
             assert order(version), row["name"]
 
 
@@ -160,6 +163,9 @@ def test_one_variable_is_judged_by_instance_type() -> None:
         ("NCCL_IGNORE_CPU_AFINITY", "NCCL_IGNORE_CPU_AFFINITY"),
         ("FI_EFA_USE_DEVICE_RDMAS", "FI_EFA_USE_DEVICE_RDMA"),
         ("TORCH_NCCL_BLOCKNG_WAIT", "TORCH_NCCL_BLOCKING_WAIT"),
+        ("OFI_NCCL_PROTOCOLL", "OFI_NCCL_PROTOCOL"),
+        ("OFI_NCCL_DISABLE_DMA_BUF", "OFI_NCCL_DISABLE_DMABUF"),
+        ("NCCL_OFI_EAGER_MAX_SIZE", "OFI_NCCL_EAGER_MAX_SIZE"),
     ],
 )
 def test_a_typing_error_is_told_with_what_was_meant(name: str, meant: str) -> None:
@@ -170,7 +176,74 @@ def test_a_typing_error_is_told_with_what_was_meant(name: str, meant: str) -> No
 
 def test_a_name_that_resembles_none_is_still_told() -> None:
     (finding,) = judge(facts("NCCL_QUUX_ZZZ", "1"), Policy())
-    assert "NCCL_QUUX_ZZZ: no NCCL up to 2.30.7 reads this name" == finding.detail
+    assert "NCCL_QUUX_ZZZ: no NCCL up to 2.32.3 reads this name" == finding.detail
+    assert [] == found("NCCL_QUUX_ZZZ", "1", nccl="2.33.0")  # its names are not known yet
+
+
+def test_names_of_the_plugin_are_known_up_to_its_newest_source() -> None:
+    (finding,) = judge(facts("OFI_NCCL_QUUX", "1", plugin="1.19.0"), Policy())
+    assert "OFI_NCCL_QUUX: no aws-ofi-nccl up to 1.21.1 reads this name" == finding.detail
+    assert [] == found("OFI_NCCL_QUUX", "1", plugin="1.22.0")
+    assert [] == found("OFI_NCCL_QUUX", "1")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "OFI_NCCL_CM_NUM_RX_BUFFERS",
+        "OFI_NCCL_DISABLE_CLOSE_MESSAGE",
+        "OFI_NCCL_GIN_CQ_PROCESS_MAX_ITER",
+        "OFI_NCCL_MR_KEY_SIZE",
+        "OFI_NCCL_NVTX_TRACE_DIMENSION",
+        "OFI_NCCL_RDMA_MAX_POSTED_CONTROL_BUFFERS",
+        "OFI_NCCL_RDMA_MAX_POSTED_EAGER_BUFFERS",
+        "OFI_NCCL_RDMA_MIN_POSTED_CONTROL_BUFFERS",
+        "OFI_NCCL_RDMA_MIN_POSTED_EAGER_BUFFERS",
+        "OFI_NCCL_RR_CTRL_MSG",
+        "OFI_NCCL_TUNER_NET_COMP_OVERHEAD",
+        "NCCL_TESTS_DEVICE",
+        "NCCL_TUNER_CONFIG_FILE",
+        "NCCL_PROFILER_CE_TIMING",
+        "NCCL_SHARP_DISABLE",
+        "NCCL_IB_RAIL_POLICY",  # NCCL 2.32
+        "NCCL_RUN_DIAGNOSTICS",  # NCCL 2.31
+    ],
+)
+def test_a_name_that_something_reads_is_not_to_be_unset(name: str) -> None:
+    assert [] == found(name, "1", plugin="1.21.0", nccl="2.30.7")
+
+
+@pytest.mark.parametrize(
+    ("name", "harmful"),
+    [
+        ("NCCL_SHARD_DISABLE", "NCCL_SHM_DISABLE"),
+        ("NCCL_P2P_ENABLE", "NCCL_P2P_DISABLE"),
+        ("NCCL_MIN_CTA", "NCCL_MAX_CTAS"),
+    ],
+)
+def test_a_name_that_means_something_else_is_not_offered(name: str, harmful: str) -> None:
+    (finding,) = judge(facts(name, "1"), Policy())
+    assert harmful not in finding.detail
+
+
+@pytest.mark.parametrize(
+    ("plugin", "ids"),
+    [("1.15.0", ["env-ofi-nccl-rdma-min-posted-bounce-buffers"]), ("1.14.2", ["env-pinned"]), ("", ["env-risky"])],
+)
+def test_bounce_buffers_keep_a_plugin_of_today_from_starting(plugin: str, ids: list[str]) -> None:
+    assert ids == found("OFI_NCCL_RDMA_MIN_POSTED_BOUNCE_BUFFERS", "64", plugin=plugin)
+
+
+@pytest.mark.parametrize("name", ["AWS Libfabric", "Libfabric", "OFI", "ofi"])
+def test_the_plugin_answers_to_three_names(name: str) -> None:
+    assert [] == found("NCCL_NET", name, plugin="1.13.0")
+    assert [] == found("NCCL_NET", name)
+    assert ([] if name == "AWS Libfabric" else ["env-nccl-net"]) == found("NCCL_NET", name, plugin="1.12.1")
+
+
+def test_dma_buf_is_switched_on_only_where_it_was_off() -> None:
+    assert [] == found("OFI_NCCL_DISABLE_DMABUF", "0", plugin="1.14.1")
+    assert ["env-obsolete"] == found("OFI_NCCL_DISABLE_DMABUF", "0", plugin="1.14.2")
 
 
 def test_unknown_names_of_libraries_whose_list_is_not_complete_are_left_alone() -> None:
@@ -201,7 +274,8 @@ def test_values_of_other_variables_leave_the_process_nowhere(tmp_path: Path) -> 
         "LD_LIBRARY_PATH": f"/{secret}",
         "AWS_SECRET_ACCESS_KEY": secret,
         "WANDB_API_KEY": secret,
-        "OFI_NCCL_PROTOCOL": secret,
+        "FOO_OFI_NCCL_PROTOCOL": secret,
+        "OFI_NCCL_PROTOCOL": "SENDRECV",
         "LD_PRELOAD": f"/nccl/{secret}",
         "NCCL_PROXY_TOKEN": secret,
         "TORCH_SITE_SECRET": secret,
@@ -213,7 +287,8 @@ def test_values_of_other_variables_leave_the_process_nowhere(tmp_path: Path) -> 
     assert "LD_PRELOAD (value not shown)" in text
     assert "NCCL_PROXY_TOKEN=(not shown)" in text
     assert "NCCL_P2P_DISABLE=1" in text
-    assert ["LD_LIBRARY_PATH", "LD_PRELOAD", "OFI_NCCL_PROTOCOL"] == result.facts["hidden"]  # type: ignore[index]
+    assert "SENDRECV" == result.facts["settings"]["OFI_NCCL_PROTOCOL"]  # type: ignore[index]
+    assert ["LD_LIBRARY_PATH", "LD_PRELOAD"] == result.facts["hidden"]  # type: ignore[index]
 
 
 def test_a_setting_in_a_file_names_the_file_and_the_environment_wins(tmp_path: Path) -> None:

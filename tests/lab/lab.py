@@ -455,6 +455,7 @@ class Lab:
         settings = {
             "PYTHON": sys.executable,
             "LOG": self.path("log", "hooks.log"),
+            "STUCK": f'"{self.folder}/run/stuck.$SLURMD_NODENAME"',
             "LOCK": f'"{self.folder}/run/health.$SLURMD_NODENAME.lock"',
             "ARGS": f'(--root "{self.folder}/hosts/$SLURMD_NODENAME" --results "{self.folder}/results/$SLURMD_NODENAME"'
             f' --policy "{self.folder}/policy.toml")',

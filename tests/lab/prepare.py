@@ -42,6 +42,7 @@ PACKAGES = (
     ("fi_info", "libfabric-bin"),
     ("mkfs.ext4", "e2fsprogs"),
     ("gcc", "gcc"),
+    ("ip", "iproute2"),
     ("/usr/include/stdlib.h", "libc6-dev"),
 )
 # For tests of the accounting: slurmdbd and its database. The demo needs none.

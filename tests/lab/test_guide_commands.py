@@ -124,8 +124,8 @@ REFUSED = {
     r"^scontrol show topology$": ("No topology information", "a lab has no switches"),
     r"\bfi_info -p efa": ("-61", "no EFA here: no data, as the guide says"),
     r"^scontrol show nodes --json$": ("unrecognized option|^$", "23.11 and later"),
-    r"^(hpslurm (scan|what-if|report --results @LAB@/shared)|chown root:root|chmod go-w|pip install)$": (
-        "Missing (argument|option)|give a job id|missing operand|at least one requirement",
+    r"^(hpslurm (scan|what-if)|chown root:root|chmod go-w|pip install)$": (
+        "Missing (argument|option)|missing operand|at least one requirement",
         "names a command, without its object",
     ),
     r"--probe ssm": ("ssm|session", "starts sessions through AWS"),

@@ -82,7 +82,7 @@ CASES = {
     "no Python": (nothing, {"PYTHON": "/opt/hpslurm/bin/python"}, "No such file or directory"),
     "hpslurm not installed": (nothing, {"PYTHON": "/usr/bin/python3"}, "hpslurm"),
     "a full results folder": (full_results, {}, "No space left on device"),
-    "results on a hung mount": (hung_results, {}, f"gave no answer within {LIMIT} s, job goes on"),
+    "results on a hung mount": (hung_results, {}, f"gave no answer within {LIMIT} s and hangs in the kernel"),
     "a shared folder on a hung mount": (hung_shared, {}, "record not copied"),
     "a broken policy": (broken_policy, {}, "policy.toml ignored, defaults used"),
     "a policy that others may write": (open_policy, {}, "others may write it"),
@@ -92,8 +92,9 @@ CASES = {
 
 def told(lab: Lab) -> str:
     """All that the hooks left: their log, and the records of the node."""
-    log = Path(lab.path("log/hooks.log"))
-    texts = [log.read_text()] if log.exists() else []
+    texts = [
+        path.read_text() for path in (Path(lab.path("log/hooks.log")), Path(lab.path("run/stuck.n1"))) if path.exists()
+    ]
     folder = Path(lab.results("n1"))
     if not os.path.ismount(folder):
         texts += [path.read_text() for path in folder.rglob("*.jsonl")]
@@ -116,6 +117,23 @@ def test_the_job_runs_and_the_node_stays_idle(make_lab: Callable[..., Lab], case
         assert took < 2 * LIMIT + SLACK
         assert words in told(lab)
         assert "prolog failed" not in lab.log("n1")
+
+
+def test_jobs_on_a_frozen_file_system_leave_one_process_behind_not_one_each(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(nodes=1, hooks=HOOKS, conf=CONF, settings={"LIMIT": "1"})
+    with hung.frozen(Path(lab.results("n1"))):
+        for _ in range(3):
+            assert 0 == lab.run("srun", "-N1", "true", seconds=60).returncode
+            lab.wait_for_node("n1", "IDLE", seconds=30)
+        stuck = [stat for path in Path("/proc").glob("[0-9]*/stat") if ") D " in (stat := text_of(path))]
+        assert 1 >= len([stat for stat in stuck if "python" in stat]), stuck
+
+
+def text_of(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
 
 
 def test_two_hundred_hooks_at_once(make_lab: Callable[..., Lab]) -> None:

@@ -34,6 +34,7 @@ INPUTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "efa": (("/commands/fi_info.txt", f"{DEVICE}/device/vendor", f"{DEVICE}/device/device"), ("/proc/uptime",)),
     "efa_counters": ((f"{DEVICE}/ports/1/hw_counters/tx_bytes", f"{DEVICE}/hw_counters/cmds_err"), ()),
     "efa_driver": ((f"{DEVICE}/device/vendor",), ("/sys/module/efa/version",)),
+    "efa_kernel": (("/dev/kmsg", "/proc/stat"), ()),
     "firewall": (("/proc/net/ip_tables_names",), ("/commands/nft.txt", "/commands/iptables_save.txt")),
     "governor": (("/sys/devices/system/cpu/cpufreq/policy0/scaling_governor",), ()),
     "gpudirect": (("/proc/sys/kernel/osrelease",), ("/proc/driver/nvidia/version", f"{DEVICE}/device/p2p")),

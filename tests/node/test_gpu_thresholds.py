@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from hpslurm.node import (
     gpu_count,
     gpu_driver,
     gpu_kernel,
+    gpu_processes,
     gpus,
     nvlink,
     pcie,
@@ -168,3 +171,22 @@ def test_what_no_gpu_supports_is_skipped_unless_its_absence_says_something(host_
     with pytest.raises(Skip, match="link speed: not supported by these GPUs"):
         gpus.answers(host, "link_speed")
     assert 2 == len(gpus.answers(host, "link_speed", must=False).gpus)
+
+
+@pytest.mark.parametrize(("uid", "left"), [(0, 0), (1001, 1)])
+def test_a_process_is_a_service_by_its_owner_not_by_the_name_it_gives_itself(
+    host_with: Callable[..., Host], tmp_path: Path, uid: int, left: int
+) -> None:
+    if os.geteuid():
+        pytest.skip("only root may give a process another owner")
+    files = {
+        "/proc/77/stat": "77 (nvidia-smi) S " + " ".join("1" for _ in range(40)),
+        "/proc/77/cgroup": "0::/user.slice\n",
+        "/proc/77/cmdline": "slurmstepd: [99.0]",
+        "/proc/uptime": "90000 1\n",
+        "/gpus.json": json.dumps({"gpus": [{"processes": [77]}]}),
+    }
+    host = host_with(files, in_hook=True, env={})
+    os.chown(tmp_path / "root/proc/77", uid, uid)
+    assert left == len(gpu_processes.collect(host).left)
+    assert ("99" in gpu_processes.jobs(host)) == (uid == 0)

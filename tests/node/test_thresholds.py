@@ -9,6 +9,7 @@ import pytest
 
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Skip, Unknown
+from hpslurm.core.values import replace
 from hpslurm.node import acs, clock, disk, efa, governor, gpudirect, hugepages, memlock, mtu, shm_stale, stack
 from hpslurm.sources.host import Host
 
@@ -148,6 +149,34 @@ def test_no_limit_at_all_is_told_on_very_many_nodes(nodes: int | None, found: li
 )
 def test_dma_buf_needs_linux_5_12(kernel: tuple[int, int], found: list[str]) -> None:
     assert found == ids(gpudirect, gpudirect.Facts("p5.48xlarge", (), (), True, kernel))
+
+
+REFUSED = ["gpudirect-off"]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "device", "found"),
+    [
+        ("1.13.1", "0xefa2", []),
+        ("1.13.2", "0xefa2", REFUSED),
+        ("1.14.1", "0xefa3", REFUSED),
+        ("1.14.2", "0xefa3", []),
+        ("1.14.2", "0xefa2", REFUSED),
+        ("1.19.1", "0xefa0", REFUSED),
+        ("1.19.2", "0xefa0", []),
+    ],
+)
+def test_dma_buf_counts_where_the_plugin_uses_it(plugin: str, device: str, found: list[str]) -> None:
+    facts = gpudirect.Facts("p5.48xlarge", (), (), True, (6, 8), (device,), plugin, "2.1.0amzn3.0")
+    assert found == ids(gpudirect, facts)
+    assert [] == ids(gpudirect, replace(facts, modules=("efa_nv_peermem",)))
+    assert [] == ids(gpudirect, replace(facts, libfabric="2.5.0amzn1.0"))
+
+
+@pytest.mark.parametrize(("plugin", "says"), [("", "no plugin was found"), ("1.17.2", "libfabric of unknown version")])
+def test_dma_buf_alone_with_a_plugin_that_nobody_knows_is_unknown(plugin: str, says: str) -> None:
+    with pytest.raises(Unknown, match=says):
+        ids(gpudirect, gpudirect.Facts("p5.48xlarge", (), (), True, (6, 8), ("0xefa2",), plugin))
 
 
 def test_segments_of_others_are_told_only_where_some_are() -> None:

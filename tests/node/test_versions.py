@@ -19,9 +19,9 @@ HEALTHY = Facts(
     driver="570.133.20",
     cuda="12.8.1",
     nccl="2.26.2",
-    plugin="1.15.0",
-    libfabric="2.1.0amzn3.0",
-    efa_installer="1.41.0",
+    plugin="1.22.0",
+    libfabric="2.7.0amzn2.0",
+    efa_installer="1.51.0",
     efa="2.17.3g",
     gdrcopy="2.5",
 )
@@ -63,6 +63,32 @@ def test_each_combination_fires_for_its_example_and_not_for_a_healthy_p5(row: di
     assert version_pairs.applies(row, Facts(**row["example"]))
     assert not version_pairs.applies(row, HEALTHY)
     assert not version_pairs.applies(row, Facts())
+
+
+@pytest.mark.parametrize(
+    ("type", "plugin", "found"),
+    [
+        ("p5.48xlarge", "1.13.1", ["plugin-lost-errors"]),  # 1.13.1 uses dma-buf
+        ("p5.48xlarge", "1.14.1", ["plugin-dmabuf-off", "plugin-lost-errors"]),
+        ("p5.48xlarge", "1.14.2", ["plugin-lost-errors"]),
+        ("p5.48xlarge", "1.16.3", ["plugin-lost-errors"]),  # the leak came with 1.17.0
+        ("p5.48xlarge", "1.17.2", ["plugin-host-memory-leak", "plugin-lost-errors"]),
+        ("p4d.24xlarge", "1.17.2", ["plugin-lost-errors"]),  # its protocol is SENDRECV
+        ("p6-b300.48xlarge", "1.17.3", ["plugin-lost-errors", "plugin-old-p6-b300"]),
+        ("g7e.48xlarge", "1.17.1", ["plugin-host-memory-leak", "plugin-lost-errors", "plugin-old-g7e"]),
+        ("p5.48xlarge", "1.19.1", ["plugin-lost-errors", "plugin-multirecv-wrong"]),
+        ("p5.48xlarge", "1.19.2", ["plugin-lost-errors"]),
+        ("p5.48xlarge", "1.20.0", ["plugin-eager-hang"]),
+        ("p5.48xlarge", "1.21.0", []),
+    ],
+)
+def test_known_faults_of_plugins_by_version(type: str, plugin: str, found: list[str]) -> None:
+    facts = Facts(type=type, plugin=plugin)
+    assert found == [row["id"] for row in version_pairs.rows() if version_pairs.applies(row, facts)]
+
+
+def test_running_untuned_is_for_information() -> None:
+    assert {"P2"} == {row["priority"] for row in version_pairs.rows() if row["id"] == "plugin-old-p6-b300"}
 
 
 def test_rows_are_sorted_and_name_versions_that_are_collected() -> None:

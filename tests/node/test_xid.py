@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import time
 from collections.abc import Callable
@@ -37,7 +38,8 @@ def line(code: int, at: float = 1000.0, text: str = "", pci: str = A, **more: ob
 
 
 def found(*lines: Line, **facts: object) -> list[Finding]:
-    facts = {"begins": 0.0, "now": 2000.0, **facts}
+    witnesses = {A: "it answers with an error", B: "it answers with an error"}
+    facts = {"begins": 0.0, "now": 2000.0, "signs": witnesses, **facts}
     return list(judge(Facts(incidents(lines), **facts), Policy()))  # type: ignore[arg-type]
 
 
@@ -436,6 +438,9 @@ def test_a_line_of_a_new_shape_is_unknown_not_passed_over(host_with: Callable[..
 # the whole probe
 
 
+FILES = {"/proc/stat": STAT, "/proc/uptime": "90000 1\n"}
+
+
 def machine(host_with: Callable[..., Host], log: str, **how: object) -> Host:
     files = {"/dev/kmsg": log, "/proc/stat": STAT, "/gpus.json": '{"gpus": 8}', "/proc/uptime": "90000 1\n"}
     return host_with(files, **how)
@@ -538,7 +543,51 @@ def test_every_kind_of_register_bit_is_found_from_its_example(row: xid_table.Bit
 @pytest.mark.parametrize("row", xid_table.kernel_rows(), ids=lambda row: row["id"])
 def test_every_kernel_line_is_found_by_its_own_row_only(row: dict[str, str]) -> None:
     assert row["mark"] in row["example"] and row["mark"].encode() in gpu_kernel.MARKS
-    assert [row["id"]] == [one["id"] for one in xid_table.kernel_rows() if re.search(one["pattern"], row["example"])]
+    assert [row["id"]] == [one["id"] for one in xid_table.kernel_rows() if re.match(one["pattern"], row["example"])]
+
+
+# What a user can make the kernel print: a mount's option, a process's name, a file's name.
+AROUND = (
+    "overlayfs: failed to resolve '{}': -2",
+    "traps: {}[7] general protection fault ip:401126 sp:7ffc1d2b0b70 error:0 in a.out[401000+1000]",
+    "python[7]: segfault at 0 ip 0000000000401126 sp 00007ffc1d2b0b70 error 4 in {}[401000+1000]",
+)
+
+
+@pytest.mark.parametrize("around", AROUND, ids=("mount", "process", "file"))
+def test_no_line_that_a_user_forged_inside_another_is_believed(around: str) -> None:
+    codes = [
+        *(f"NVRM: Xid (PCI:0000:a8:00): {row.example}" for row in xid_table.xids().values()),
+        *(f"nvidia-nvswitch0: SXid (PCI:0000:4c:00.0): {row.example}" for row in xid_table.sxids().values()),
+    ]
+    assert [] == [text for text in codes if parse(record(around.format(text)))]
+    lines = [around.format(row["example"]) for row in xid_table.kernel_rows()]
+    assert [] == [line for line in lines for row in xid_table.kernel_rows() if re.match(row["pattern"], line)]
+
+
+@pytest.mark.parametrize(
+    ("probe", "name", "text"),
+    [
+        (xid, "sxid-20034", "nvidia-nvswitch0: SXid (PCI:0000:4c:00.0): 20034, Fatal, Link 28 LTSSM Fault Up"),
+        (xid, "xid-79", "NVRM: Xid (PCI:0000:a8:00): 79, pid=1, name=x, GPU has fallen off the bus."),
+        (gpu_kernel, "gpu-init-failed", "NVRM: GPU 0000:a8:00.0: RmInitAdapter failed! (0x62:0x40:2516)"),
+    ],
+)
+def test_a_line_gates_only_where_nvml_or_the_bus_shows_the_same(
+    host_with: Callable[..., Host], probe: object, name: str, text: str
+) -> None:
+    bus = {
+        f"/sys/bus/pci/devices/0000:a8:00.0/{one}": value
+        for one, value in (("vendor", "0x10de"), ("class", "0x030200"))
+    }
+    well = {"pci": "0000:a8:00", "recovery": 0, "remap": [0, 0, 0, 0], "links": [1, 1], "fabric": [3, 0, 426, 1]}
+    ill = {**well, "links": [0, 1], "recovery": None}
+    gone: dict[str, object] = {"gpus": [{"trouble": {"handle": {"code": 15, "text": "GPU is lost"}}}]}
+    for gpus, gates in (({"gpus": [well]}, False), (gone, True), ({"gpus": [ill]}, True)):
+        host = host_with({**FILES, **bus, "/dev/kmsg": f"3,0,1000000,-;{text}\n", "/gpus.json": json.dumps(gpus)})
+        (one,) = run("probe", probe, host, Policy()).findings  # type: ignore[arg-type]
+        assert (name, gates) == (one.rule.id, one.rule.gateable), gpus
+        assert gates != any("a line alone does not gate" in piece.text for piece in one.evidence)
 
 
 HARMLESS = (
@@ -556,7 +605,7 @@ HARMLESS = (
 @pytest.mark.parametrize("text", HARMLESS)
 def test_harmless_lines_are_found_by_no_table(text: str) -> None:
     assert None is parse(record(text))
-    assert [] == [row["id"] for row in xid_table.kernel_rows() if re.search(row["pattern"], text)]
+    assert [] == [row["id"] for row in xid_table.kernel_rows() if re.match(row["pattern"], text)]
 
 
 @pytest.mark.parametrize("table", ["xid", "sxid", "nvlink4", "nvlink5", "gpu_kernel"])
@@ -580,3 +629,32 @@ def test_what_explain_needs_is_there_by_number() -> None:
     assert None is xid.row(4000)
     switch = xid.switch_row(20034)
     assert switch and "sxid-20034" == switch.id
+
+
+@pytest.mark.parametrize(
+    ("text", "priority", "advice"),
+    [
+        (
+            "Row Remapper Error: (0x000000000003f8c0) - All reserved rows for bank are remapped",
+            "P0",
+            "reboot_then_replace",
+        ),
+        (
+            "Row Remapper: (0x3f8c0) - Attempting to remap a row that is already pending remapping. "
+            "Remapping will occur when the GPU is reset",
+            "P1",
+            "reboot_after_job",
+        ),
+        ("DRAM Retirement failed due to pending bank remap at 0x000000000003f8c0", "P1", "reboot_after_job"),
+        ("DRAM Retirement failed due to internal error at 0x000000000003f8c0", "P0", "reboot_then_replace"),
+    ],
+)
+def test_64_of_a_repair_that_only_waits_is_no_failed_one(text: str, priority: str, advice: str) -> None:
+    verdict = xid_decode.decode(line(64, text=text), xid_table.row(64), [], 595)
+    assert (priority, advice) == (verdict.priority, verdict.advice)
+
+
+def test_no_note_turns_off_firmware_that_the_open_driver_needs() -> None:
+    row = xid_table.row(119)
+    assert row is not None
+    assert "open driver" in row.note

@@ -28,7 +28,7 @@ def only(text):
 def test_columns_of_2_11_without_root_and_with_a_float_error_are_read_by_name():
     table = only(OLD)
     assert [(8, 0.0), (16, 0.02)] == [(row.size, row.inside.busbw) for row in table.rows]
-    assert (None, 2, True, 0) == (table.rows[0].out.wrong, len(table.devices), table.complete, table.bounds)
+    assert (0, 2, True, 0) == (table.rows[0].out.wrong, len(table.devices), table.complete, table.bounds)
     assert ("host3",) == table.hosts
 
 
@@ -379,3 +379,38 @@ def test_two_processes_in_one_line_are_taken_apart():
     assert [("0", "one"), ("1", "two")] == list(output.by_label("[1,0]<stdout>:one[1,1]<stderr>:two"))
     assert [("0", "one")] == list(output.by_label("[1,0]<stdout>:on[1,0]<stdout>:e"))
     assert [("", "[0] plain")] == list(output.by_label("[0] plain"))
+
+
+HALF = "0.10    0.10      0"
+MPICH = f"""\
+[0] # nThread 1 nGpus 1 minBytes 1024 maxBytes 2048 step: 2(factor) warmup iters: 5 iters: 20 validation: 1
+[0] #  Rank  0 Pid  7 on a device  0 [0x35] NVIDIA H100
+[0] #  Rank  1 Pid  8 on b device  0 [0x35] NVIDIA H100
+[1] b:8:9 [0] NCCL INFO Using network Socket
+[0] #       size   count    type   redop  root   time   algbw   busbw #wrong   time   algbw   busbw #wrong
+[0]         1024     256   float     sum    -1[0]     10.5    {HALF}[0]     10.1    {HALF}
+[0]         2048     512   float     sum    -1[0]     10.5    {HALF}     10.1    {HALF}
+[0] # Out of bounds values : 0 OK
+[0] # Avg bus bandwidth    : 0.15
+"""
+
+
+def test_labels_of_mpich_are_read_in_front_and_inside_of_rows():
+    found = output.read(MPICH.splitlines())
+    (table,) = found.tables
+    assert ([1024, 2048], 0.15, ("a", "b")) == ([row.size for row in table.rows], table.average, table.hosts)
+    assert [0, 0] == [row.wrong for row in table.rows]
+    assert {"b"} == found.log.hosts
+
+
+@pytest.mark.parametrize(
+    "prefix", ["node-1: ", "[pod/nccl-0/main] ", "2026-07-09T16:03:21.123Z ", "(head, rank=0, pid=3808) ", "nccl-0 | "]
+)
+def test_labels_that_no_launcher_of_ours_prints_are_no_hindrance(prefix):
+    table = only("".join(prefix + line for line in fake.table(RATES).splitlines(True)))
+    assert (sorted(RATES), True, 16) == ([row.size for row in table.rows], table.complete, len(table.devices))
+
+
+def test_a_table_that_somebody_numbered_by_hand_is_none():
+    half = "8142.6  131.87  230.77  2e-07"
+    assert [] == output.read([f"   1   1073741824     268435456     float     sum   {half}   {half}"]).tables

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hpslurm.core.finding import NOISE, P0, P1, P2, ROOT, SYMPTOM, Event, Rule
+from hpslurm.core.finding import LOOK, NOISE, P0, P1, P2, ROOT, SYMPTOM, Culprit, Event, Rule
 from hpslurm.core.values import replace
+from hpslurm.scan import advice, model
 from hpslurm.scan.reason import reason
 from tests.scan.cases import known
 
@@ -138,3 +139,9 @@ def test_nothing_at_all_is_undetermined_and_asks_for_all_ranks():
     diagnosis = reason([])
     assert ("undetermined", "low") == (diagnosis.cause, diagnosis.confidence)
     assert "the output of all ranks" in diagnosis.missing[-1]
+
+
+def test_a_name_from_a_log_enters_no_command_that_drains_reboots_or_replaces() -> None:
+    for cause in model.causes():
+        for step in advice.suggest(cause, Culprit(host="victim-7")):
+            assert (step.harm == LOOK) or "victim-7" not in step.command, (cause, step)

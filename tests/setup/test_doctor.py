@@ -281,3 +281,38 @@ def test_programs_are_missed_only_where_they_have_something_to_ask(host_with):
     full = {"/sys/class/infiniband/rdmap0/x": "", "/proc/driver/nvidia/version": "", "/opt/sagemaker_cluster": ""}
     seen = doctor_software.collect(host_with({**config, **full}, env={})).programs
     assert ["fi_info", "libnvidia-ml.so.1", "session-manager-plugin"] == [name for name, _ in seen]
+
+
+CONF = "/etc/slurm/slurm.conf"
+
+
+@pytest.mark.parametrize(
+    ("files", "lacks"),
+    [
+        ({CONF: "ClusterName=x\n"}, ("Prolog",)),
+        ({CONF: f"Prolog={FOLDER}/hpslurm.sh\n"}, ()),
+        ({CONF: f"  prolog = {FOLDER}/hpslurm.sh  # ours\n"}, ()),
+        ({CONF: "Include hooks.conf\n", "/etc/slurm/hooks.conf": f"Prolog={FOLDER}/hpslurm.sh\n"}, ()),
+        ({CONF: f"# Prolog={FOLDER}/hpslurm.sh\n"}, ("Prolog",)),
+        ({CONF: "Include elsewhere.conf\n"}, ()),  # cannot be read: nothing is claimed
+        ({CONF: f"Prolog={FOLDER}/hpslurm.sh\n", "/run/slurm/conf/slurm.conf": "x=1\n"}, ("Prolog",)),
+    ],
+)
+def test_what_this_nodes_own_slurm_conf_lacks_does_not_run_here(host_with, tmp_path, files, lacks):
+    host = machine(host_with, tmp_path, f"{FOLDER}/hpslurm.sh", files)
+    assert lacks == doctor_scripts.collect(host).not_in_cache
+
+
+def test_a_glob_in_slurmds_copy_is_the_line_that_slurmctld_names(host_with, tmp_path):
+    for line in (f"{FOLDER}/*.sh", FOLDER):
+        host = machine(host_with, tmp_path, line, {"/run/slurm/conf/slurm.conf": f"Prolog={line}\n"})
+        assert () == doctor_scripts.collect(host).not_in_cache
+
+
+def test_only_scripts_get_their_execute_bit(policy):
+    names = ("README", "hpslurm.sh~", "site.sh")
+    entries = [Entry(f"{FOLDER}/{name}", False, False) for name in names]
+    facts = doctor_scripts.Facts((hook(GOOD, *entries),))
+    (one,) = [one for one in doctor_scripts.judge(facts, policy) if one.rule.id == "hook-not-executable"]
+    commands = [step.command for step in one.suggestions]
+    assert [f"sudo mv {FOLDER}/README '{FOLDER}/hpslurm.sh~' /root/", f"sudo chmod 755 {FOLDER}/site.sh"] == commands

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from hpslurm.setup.install import Site, conf_lines, ours, site, snippet, steps
+from hpslurm.core import toml as tomli
+from hpslurm.setup import hook_lines
+from hpslurm.setup.install import Site, _wrapper, conf_lines, site, snippet, steps
+from hpslurm.sources.host import Host
 from tests.cli.test_schema import wrong as undocumented
 from tests.lab.lab import Lab
 
@@ -55,8 +59,66 @@ def test_where_the_last_line_wins_one_folder_holds_both() -> None:
     one = here((23, 11), ["/etc/site/prolog.sh"])
     assert ["Prolog=/etc/site/prolog.sh"] == removed(one)
     assert "Prolog=/opt/slurm/etc/prolog.d/*.sh" in added(one)
-    told = [line for step in steps(one) for line in step.lines]
-    assert "sudo install -m 755 /etc/site/prolog.sh /opt/slurm/etc/prolog.d/site.sh" in told
+
+
+def test_a_sites_prolog_that_sources_its_neighbour_still_finds_it(tmp_path: Path) -> None:
+    """A copy in another folder exits 1, and drains every node."""
+    theirs, ours = tmp_path / "site's own", tmp_path / "prolog.d"
+    for folder in (theirs, ours):
+        folder.mkdir()
+    (theirs / "lib.sh").write_text("say() { echo $1; }\n")
+    (theirs / "prolog.sh").write_text('#!/bin/sh\n. "$(dirname "$0")/lib.sh" && say "looked at $SLURM_JOB_ID"\n')
+    (theirs / "prolog.sh").chmod(0o755)
+    (ours / "hpslurm.sh").write_text("#!/bin/sh\n")
+    lines = _wrapper(str(theirs / "prolog.sh"), str(ours / "site.sh"))
+    done = subprocess.run(["sh", "-c", "\n".join(lines).replace("sudo ", "")], capture_output=True, text=True)
+    assert (0, "", "") == (done.returncode, done.stdout, done.stderr)
+    run = subprocess.run([ours / "site.sh"], env={"SLURM_JOB_ID": "7"}, capture_output=True, text=True)
+    assert (0, "looked at 7\n") == (run.returncode, run.stdout)
+    (theirs / "prolog.sh").chmod(0o644)
+    done = subprocess.run(["sh", "-c", lines[-1]], capture_output=True, text=True)
+    assert f"STOP: {theirs}/prolog.sh\n" == done.stdout
+
+
+def test_a_sites_folder_of_hooks_is_run_whole_and_no_glob_of_theirs_is_taken_for_ours() -> None:
+    one = here((23, 11), ["/etc/slurm/prolog.d/*.sh"])
+    assert ["Prolog=/etc/slurm/prolog.d/*.sh"] == removed(one)
+    lines = [line for step in steps(one) for line in step.lines]
+    assert any('for hook in /etc/slurm/prolog.d/*.sh; do "$hook" || exit; done' in line for line in lines)
+    mine = here((23, 11), ["/etc/slurm/prolog.d/*.sh"], mine=frozenset({"/etc/slurm/prolog.d/*.sh"}))
+    assert not any(line.startswith("Prolog=") for line in added(mine))
+
+
+def test_a_time_limit_is_never_put_on_a_sites_own_hooks() -> None:
+    assert not any("PrologEpilogTimeout" in line for line in added(here((24, 5), ["/etc/site/prolog.sh"])))
+
+
+def test_a_policy_that_is_there_keeps_what_it_says(tmp_path: Path) -> None:
+    (line,) = [line for line in told(here(), "Records that the controller can read") if "results_shared" in line]
+    policy = tmp_path / "policy.toml"
+    command = line.replace("sudo ", "").replace("/etc/hpslurm/policy.toml", str(policy))
+    subprocess.run(["sh", "-c", command], check=True)
+    assert 'results_shared = "/fsx/hpslurm"\n' == policy.read_text()
+    policy.write_text('partitions = ["canary"]\n[[mutes]]\nrule = "efa-*"\nreason = "RMA"\n')
+    for _ in range(2):
+        subprocess.run(["sh", "-c", command], check=True)
+    taken = tomli.loads(policy.read_text())
+    assert ("/fsx/hpslurm", ["canary"], 1) == (taken["results_shared"], taken["partitions"], len(taken["mutes"]))
+
+
+def test_scripts_are_tried_on_every_node_before_slurm_conf_names_them() -> None:
+    titles = [step.title for step in steps(here())]
+    order = ("The two scripts", "Records that the controller can read", "Try the scripts on every node", "slurm.conf")
+    assert sorted(titles.index(title) for title in order) == [titles.index(title) for title in order]
+    assert any("clush" in line and "test -x" in line for line in told(here(), "Try the scripts on every node"))
+    last = next(step for step in steps(here()) if step.title == "Take it into use")
+    assert "ALL partitions" in last.why
+
+
+def test_the_steps_name_the_environment_that_prints_them() -> None:
+    lines = [line for step in steps(here(venv="/srv/tools/hpslurm")) for line in step.lines]
+    assert [] == [line for line in lines if "/opt/hpslurm" in line]
+    assert any("PYTHON=/srv/tools/hpslurm/bin/python" in line for line in lines)
 
 
 def test_an_unknown_release_is_taken_for_an_old_one() -> None:
@@ -84,10 +146,12 @@ def test_other_flags_are_kept() -> None:
     assert ["PrologFlags=Serial", "PropagateResourceLimitsExcept=NOFILE"] == removed(one)
 
 
-def test_our_own_lines_are_known_in_every_form() -> None:
-    for path in ("/etc/slurm/prolog.d/hpslurm.sh", "prolog.d/hpslurm.sh", "/etc/slurm/prolog.d/*.sh"):
-        assert ours(path)
-    assert not ours("/opt/slurm/etc/scripts/prolog.sh")
+def test_our_own_lines_are_known_by_what_they_run(host_with: Callable[..., Host]) -> None:
+    host = host_with({"/etc/slurm/prolog.d/hpslurm.sh": "", "/etc/site/prolog.d/site.sh": ""})
+    for path in ("/etc/slurm/prolog.d/hpslurm.sh", "/etc/slurm/prolog.d/*.sh", "/etc/slurm/prolog.d"):
+        assert hook_lines.is_ours(host, path), path
+    for path in ("/opt/slurm/etc/scripts/prolog.sh", "/etc/site/prolog.d/*.sh", "/etc/site/prolog.d/*"):
+        assert not hook_lines.is_ours(host, path), path
 
 
 def test_every_node_has_the_script_before_slurm_conf_names_it() -> None:
@@ -183,3 +247,10 @@ def test_the_printed_lines_are_taken_by_a_real_slurm_and_run(make_lab: Callable[
 @pytest.mark.parametrize(("timeout", "wanted"), [("0", True), ("1", False), ("65534", True), ("", True)])
 def test_a_time_limit_is_asked_for_where_slurm_has_none(timeout: str, wanted: bool) -> None:
     assert wanted == ("PrologEpilogTimeout=60" in added(here(timeout=timeout)))
+
+
+def test_the_log_is_rotated(tmp_path: Path) -> None:
+    (line,) = told(here(), "Log rotation")
+    target = tmp_path / "hpslurm"
+    subprocess.run(["sh", "-c", line.replace("sudo ", "").replace("/etc/logrotate.d/hpslurm", str(target))], check=True)
+    assert ["/var/log/hpslurm.log {", "    weekly"] == target.read_text().splitlines()[:2]

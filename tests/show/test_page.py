@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from hpslurm.cluster import view
+from hpslurm.cluster import guard, view
 from hpslurm.cluster.model import CONTROLLER, WORKER, Member, Members
 from hpslurm.cluster.node_rows import node_rows
 from hpslurm.cluster.plans import plans
@@ -42,7 +42,7 @@ def finding(rule=BAD, subject="ip-10-1-0-2", text="31 of 32"):
 def page(*findings, **how):
     found = Result("efa", "fail", findings=findings) if findings else Result("efa", "pass")
     results, everyone = [found, *how.pop("more", ())], members(**how)
-    answer = view.answer(results, everyone, plans(results, everyone, Policy()))
+    answer = view.answer(results, everyone, plans(results, guard.scene_of(results, everyone, Policy()), Policy()))
     rows = node_rows(results, everyone)
     return html.page(results, rows, ["Slurm nodes: 3"], everyone.now, everyone.cluster, answer=answer)
 

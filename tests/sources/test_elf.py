@@ -37,7 +37,7 @@ def test_a_text_is_found_in_a_real_file() -> None:
 
 
 def test_the_plugin_names_its_version_and_its_folders() -> None:
-    assert b"1.15.0" == elf.search(str(PLUGIN), rb"aws-ofi-nccl (\d+\.\d+[.\d]*)")
+    assert b"1.22.0" == elf.search(str(PLUGIN), rb"aws-ofi-nccl (\d+\.\d+[.\d]*)")
     assert ("/opt/amazon/efa/lib64",) == elf.read(str(PLUGIN)).folders
 
 

@@ -130,7 +130,7 @@ def test_diagnose_starts_sessions_only_when_asked_and_for_no_more_nodes_than_ask
     root = machine(**{name.replace("-", "_"): record(node=name) for name in NODES})
     done, started = diagnose(root)
     assert ("", 0, False) == (done.stderr, started, "efa-missing" in done.stdout)
-    done, started = diagnose(root, "--probe", "ssm", "--sample-nodes", "2")
+    done, started = diagnose(root, "-v", "--probe", "ssm", "--sample-nodes", "2")
     assert 2 == started
     assert "[FAIL] P0 efa-missing  ip-10-1-0-[1-2]  31 of 32" in done.stdout
     assert "no fresh record of ip-10-1-0-[3-4]" in " ".join(done.stdout.split())

@@ -315,3 +315,17 @@ def test_slurm_is_only_ever_asked_to_show():
         os.path.basename(row.candidates[0]) for row in COMMANDS.values() if "/opt/slurm/" in row.candidates[0]
     }
     assert ("-V",) == COMMANDS["slurmd_version"].options
+
+
+def test_a_jobs_name_that_imitates_a_row_is_a_name() -> None:
+    names = slurm.SACCT_FIELDS.split(",")
+    good = slurm.SACCT_MARK.join({"JobIDRaw": "7", "UID": "1000", "JobName": "a"}.get(name, "") for name in names)
+    forged = slurm.SACCT_MARK.join("9" if name == "JobIDRaw" else "x" for name in names)
+    long = slurm.SACCT_MARK.join("9" * 5000 for _ in names)
+    assert [7] == [job.id for job in slurm.jobs_of_sacct(f"{good}\n{forged}\n{long}\n")]
+
+
+@pytest.mark.parametrize("odd", ["\u2028", "\x85", "\x0b", "\x1c"])
+def test_what_only_looks_like_the_end_of_a_line_ends_none(odd: str) -> None:
+    row = f"7|RUNNING|alice|1000|gpu|1|||n1|why{odd}8|RUNNING|x|0|gpu|1|||n2|"
+    assert [7] == [job.id for job in slurm.queue_of_text(row)]

@@ -176,3 +176,14 @@ def test_nothing_of_a_child_is_left_behind(home: Path):
 def children() -> set[int]:
     """Also those that have ended and were not waited for."""
     return {pid for pid in processes.all_pids() if processes.parent(pid) == os.getpid()}
+
+
+@pytest.mark.parametrize(
+    ("uid", "gid"), [(0xFFFFFFFF, 1000), (1000, 0xFFFFFFFF), (-1, 1000), (1000, -1), (1 << 40, 1000)]
+)
+def test_nobodys_numbers_are_no_rights_to_read_with(tmp_path: Path, uid: int, gid: int) -> None:
+    """For the kernel (uid_t)-1 means: stay who you are, and that is root."""
+    (tmp_path / "x1.out").write_text("secret")
+    taken = userfile.take(str(tmp_path / "x1.out"), uid, gid, own=False)
+    assert (b"", True) == (taken.head, "is not read" in taken.note or "only root" in taken.note)
+    assert [] == userfile.names(str(tmp_path), uid, gid, containing="1")

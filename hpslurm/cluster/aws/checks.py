@@ -7,7 +7,6 @@ be read is reported with what would help, and takes nothing else with it.
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 import time
 from collections import Counter
@@ -16,9 +15,21 @@ from functools import partial
 from typing import Any, TypeVar
 
 from hpslurm.cluster import check
-from hpslurm.cluster.aws import deep_checks, events, health_agent, hyperpod, lifecycle, security_groups, zones
+from hpslurm.cluster.aws import (
+    capacity,
+    deep_checks,
+    events,
+    health_agent,
+    hyperpod,
+    instances,
+    lifecycle,
+    security_groups,
+    whom,
+    zones,
+)
 from hpslurm.cluster.aws.hyperpod import INSTANCES
 from hpslurm.cluster.aws.view import CLUSTER, DESCRIBED, AwsCheck, Need, Source, View
+from hpslurm.cluster.aws.whom import IDENTITY, Options
 from hpslurm.cluster.check import Row
 from hpslurm.cluster.model import CONTROLLER, LOGIN, WORKER, Cluster, Instance
 from hpslurm.core import probe
@@ -26,13 +37,13 @@ from hpslurm.core.policy import Policy
 from hpslurm.core.probe import SKIP, UNKNOWN, Result, Skip, Unknown
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass, replace
-from hpslurm.sources.aws import CLUSTER_ARN, CLUSTER_NAME, IAM, REGION, THREADS, Aws, Forbidden, NoAccess, NotFound
-from hpslurm.sources.host import Host
-from hpslurm.sources.hyperpod import RESOURCES, Layout
+from hpslurm.sources.aws import OPERATIONS, THREADS, Aws
+from hpslurm.sources.aws_errors import IAM, Denied, Forbidden, NoAccess, NoAnswer, NotFound, told
+from hpslurm.sources.hyperpod import Layout
 
 T = TypeVar("T")
 Facts = TypeVar("Facts")
-WINDOW = 2 * 3600  # seconds of logs by default
+LOG_IN_SECONDS = 20.0  # a little longer than a program that hands out credentials may take
 
 
 @dataclass(frozen=True)
@@ -44,7 +55,7 @@ def aws_row(name: str, check: AwsCheck[Facts], figures: Callable[[View], dict[st
     return AwsRow(name, check, figures, check.NEEDS)
 
 
-def instances(view: View | None) -> tuple[Instance, ...]:
+def listed(view: View | None) -> tuple[Instance, ...]:
     """For the join; empty where the list could not be read, or nobody asked."""
     return view.maybe(INSTANCES, ((), ""))[0][0] if view else ()
 
@@ -58,15 +69,19 @@ def cluster(view: View | None) -> Cluster | None:
 
 
 def figures(view: View) -> dict[str, Any]:
-    """The cluster in figures, for the report's head."""
+    """The cluster in figures, for the report's head; instances that are counted and not listed are among them."""
     here = view.get(CLUSTER)
-    states = Counter(instance.status for instance in instances(view))
+    states = Counter(instance.status or "no status" for instance in listed(view))
+    there = sum(instance.id != instance.logical for instance in listed(view))
+    states["counted but not listed"] = max(0, here.counted - there)
     return {
         "cluster": here.name,
         "status": here.status,
         "region": view.region,
         "recovery": here.recovery,
-        "instances": dict(sorted(states.items(), key=lambda pair: (-pair[1], pair[0]))),
+        "instances": {
+            state: number for state, number in sorted(states.items(), key=lambda pair: (-pair[1], pair[0])) if number
+        },
         "identity": view.identity,
         "calls": dict(sorted(view.requests.items())),
     }
@@ -74,6 +89,8 @@ def figures(view: View) -> dict[str, Any]:
 
 CHECKS = (
     aws_row("hyperpod", hyperpod, figures),
+    aws_row("hyperpod_instances", instances),
+    aws_row("hyperpod_capacity", capacity),
     aws_row("hyperpod_events", events),
     aws_row("security_groups", security_groups),
     aws_row("zones", zones),
@@ -81,74 +98,76 @@ CHECKS = (
     aws_row("deep_checks", deep_checks),
     aws_row("lifecycle", lifecycle),
 )
-# Any of these says that the person means AWS; without, and off HyperPod, it is not asked.
-AWS_ENV = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_ENDPOINT_URL")
-
-
-@dataclass(frozen=True)
-class Options:
-    """As the command line has them; ``since`` is seconds back from now, ``cluster`` a name or an ARN."""
-
-    cluster: str = ""
-    region: str = ""
-    profile: str = ""
-    since: float = WINDOW
-    seconds: float = 120.0
-
-
-def means_aws(options: Options, host: Host) -> bool:
-    """Whether there is any sign that this is about HyperPod: a name, the environment, or HyperPod's own file."""
-    named = options.cluster or options.region or options.profile or any(os.environ.get(name) for name in AWS_ENV)
-    return bool(named) or host.exists(RESOURCES)
-
-
-class NoCluster(Exception):
-    """The named cluster does not exist; the text lists those that do."""
 
 
 def collect(options: Options, local: Layout | None = None, now: float | None = None, *, aws: Aws | None = None) -> View:
-    """Everything that AWS can tell. Raises NoCluster; anything else that fails is in the view.
+    """Everything that AWS can tell, within ``options.seconds``. Whatever goes wrong stands in the view.
 
     ``local`` is what HyperPod's own files on this node say, where it is a HyperPod node.
     """
     now = time.time() if now is None else now
-    local = local or Layout()
-    empty = View({}, now, now - options.since)
+    view = View({}, now, now - options.since, profile=options.profile)
     try:
-        region = find_region(options, local)
-        aws = aws or Aws(region, options.profile, seconds=options.seconds)
-        identity = _identity(aws)
-        name = find_cluster(options, local, aws)
+        view, source = _begun(options, local or Layout(), view, aws)
+        answers = read(source, view, [DESCRIBED, IDENTITY, *(need for row in CHECKS for need in row.needs)])
+    except Forbidden:
+        raise
     except Unknown as why:
-        return replace(empty, trouble=why)
-    view = replace(empty, region=region, identity=identity)
+        return replace(view, trouble=why)
+    except Exception as error:  # one rule: whatever happens here, Slurm's half is told
+        return replace(view, trouble=Unknown(f"AWS could not be asked: {told(error)}"))
+    view = replace(view, answers=answers, requests=dict(source.aws.requests))
+    return replace(view, identity=view.maybe(IDENTITY, "")[0])
+
+
+def _begun(options: Options, local: Layout, view: View, aws: Aws | None) -> tuple[View, Source]:
+    """Whom to ask for which cluster, and what DescribeCluster says, on which most of the rest hangs."""
+    region = whom.find_region(options, local)
+    view = replace(view, region=region)
+    aws = aws or Aws(region, options.profile, seconds=options.seconds)
+    in_time(aws.log_in, LOG_IN_SECONDS, "credentials")
+    name = in_time(partial(whom.find_cluster, options, local, aws), aws.left, "sagemaker:ListClusters")
+    view = replace(view, old=aws.old())
     answer: tuple[dict[str, Any], Cluster] | Unknown
     try:
-        view = replace(view, old=aws.old())
-        described = hyperpod.describe(aws, name)
+        described = in_time(partial(hyperpod.describe, aws, name), aws.left, "sagemaker:DescribeCluster")
         answer = described, _with_roles(hyperpod.parse_cluster(described), local)
     except NotFound:
-        raise NoCluster(f"no cluster {name!r} in {region}; {_known(aws)}") from None
-    except NoAccess as why:  # wrong for one call is wrong for all
-        return replace(empty, trouble=why, region=region)
+        raise whom.no_cluster(name, options, aws) from None
+    except NoAccess:  # wrong for one call is wrong for all
+        raise
     except Unknown as why:
         answer = why
-    source = Source(aws, name, answer, now, view.since, view.old)
-    answers = read(source, view, [DESCRIBED, *(need for row in CHECKS for need in row.needs)])
-    return replace(view, answers=answers, requests=dict(aws.requests))
+    return view, Source(aws, name, answer, view.now, view.since, view.old)
+
+
+def renamed(view: View, names: Mapping[str, str], boots: Mapping[str, float]) -> View:
+    """The view with Slurm's names for instances, by their ids, and when Slurm's nodes were booted."""
+    (listed, trouble), why = view.maybe(INSTANCES, ((), ""))
+    if why:
+        return replace(view, boots=boots)
+    told = tuple(replace(item, node=names.get(item.id, item.node)) for item in listed)
+    return replace(view, answers={**view.answers, INSTANCES.name: (told, trouble)}, boots=boots)
 
 
 # reading
 
 
 def read(source: Source, view: View, needs: Iterable[Need[Any]]) -> dict[str, Any]:
-    """Each need's answer by its name: the value, or the Skip or Unknown that came instead."""
+    """Each need's answer by its name: the value, or the Skip or Unknown that came instead.
+
+    What has not come when the time is over is Unknown; its thread is left behind.
+    """
     chains: dict[Need[Any], dict[Need[Any], None]] = {}  # by the need that comes after nothing; each once, in order
     for path in map(_path, needs):
         chains.setdefault(path[0], {}).update(dict.fromkeys(path))
     shares = [list(chains.values())[start::THREADS] for start in range(THREADS)]
-    waits = [in_thread(partial(_read_chains, source, view, share)) for share in shares if share]
-    return {name: answer for wait in waits for name, answer in wait().items()}
+    answers: dict[str, Any] = {}
+    waits = [in_thread(partial(_read_chains, source, view, share, answers)) for share in shares if share]
+    for wait in waits:
+        wait(source.aws.left)
+    late = Unknown(f"AWS's answers took longer than {source.aws.seconds:.0f} s; run again in a few minutes")
+    return {need.name: answers.get(need.name, late) for chain in chains.values() for need in chain}
 
 
 def _path(need: Need[Any]) -> list[Need[Any]]:
@@ -156,13 +175,11 @@ def _path(need: Need[Any]) -> list[Need[Any]]:
     return [*(_path(need.after) if need.after else ()), need]
 
 
-def _read_chains(source: Source, view: View, chains: Iterable[Iterable[Need[Any]]]) -> dict[str, Any]:
-    answers: dict[str, Any] = {}
+def _read_chains(source: Source, view: View, chains: Iterable[Iterable[Need[Any]]], answers: dict[str, Any]) -> None:
     for need in itertools.chain.from_iterable(chains):
         before = answers[need.after.name] if need.after else None
-        known = replace(view, answers=answers)
+        known = replace(view, answers=dict(answers))
         answers[need.name] = before if isinstance(before, Unknown) else _tried(partial(need.read, source, known))
-    return answers
 
 
 def _tried(work: Callable[[], T]) -> T | Skip | Unknown:
@@ -177,8 +194,8 @@ def _tried(work: Callable[[], T]) -> T | Skip | Unknown:
         return Unknown(probe.reason(error))
 
 
-def in_thread(work: Callable[[], T]) -> Callable[[], T]:
-    """Start it; the returned function waits, and returns or raises what it did.
+def in_thread(work: Callable[[], T]) -> Callable[[float | None], T | None]:
+    """Start it; the returned function waits so many seconds, and returns or raises what it did; None: not done yet.
 
     Threads of a pool are waited for at the end of the program: after Ctrl-C an answer
     that never comes would hold the person for a minute.
@@ -195,90 +212,22 @@ def in_thread(work: Callable[[], T]) -> Callable[[], T]:
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
 
-    def wait() -> T:
-        thread.join()
+    def wait(seconds: float | None = None) -> T | None:
+        thread.join(seconds)
         if failed:
             raise failed[0]
-        return done[0]
+        return done[0] if done else None
 
     return wait
 
 
-# which account, region and cluster
-
-
-def find_region(options: Options, local: Layout) -> str:
-    """--region, the ARN, the environment, the profile, else what this node's own configuration says."""
-    import os
-
-    named = CLUSTER_ARN.fullmatch(options.cluster)
-    if options.region and not REGION.fullmatch(options.region):
-        raise Unknown(f"{clean(options.region, 40)!r} is no region; one looks like us-west-2")
-    if named and options.region and named["region"] != options.region:
-        raise Unknown(f"the cluster's ARN is of {named['region']}, but --region is {options.region}")
-    own = CLUSTER_ARN.fullmatch(local.arn)
-    region = (
-        options.region
-        or (named["region"] if named else "")
-        or os.environ.get("AWS_REGION")
-        or os.environ.get("AWS_DEFAULT_REGION")
-        or _profile_region(options.profile)
-        or (own["region"] if own else "")
-    )
-    if not region:
-        raise NoAccess(f"no region: pass --region or set AWS_REGION, {IAM}")
-    return region
-
-
-def _profile_region(profile: str) -> str:
-    import boto3
-    from botocore.exceptions import BotoCoreError
-
-    try:
-        return boto3.Session(profile_name=profile or None).region_name or ""
-    except BotoCoreError as error:
-        raise NoAccess(f"{error}, {IAM}") from error
-
-
-def find_cluster(options: Options, local: Layout, aws: Aws) -> str:
-    """--cluster, this node's own, or the only one there is. Raises Unknown with a list to choose from."""
-    if options.cluster:
-        if not CLUSTER_NAME.fullmatch(options.cluster) and not CLUSTER_ARN.fullmatch(options.cluster):
-            raise Unknown(f"{clean(options.cluster, 80)!r} is neither a cluster's name nor its ARN")
-        return options.cluster
-    if CLUSTER_NAME.fullmatch(local.cluster):
-        return local.cluster
-    names = _clusters(aws)
-    if len(names) == 1:
-        return names[0]
-    raise Unknown(f"pass --cluster; {_listed(names, aws.region)}")
-
-
-def _clusters(aws: Aws) -> list[str]:
-    rows = aws.listed("sagemaker", "ListClusters", "ClusterSummaries", MaxResults=100)
-    return sorted(str(row["ClusterName"]) for row in rows.items)
-
-
-def _listed(names: list[str], region: str) -> str:
-    return f"clusters in {region}: {', '.join(names)}" if names else f"there is no cluster in {region}"
-
-
-def _known(aws: Aws) -> str:
-    try:
-        return _listed(_clusters(aws), aws.region)
-    except Unknown as why:
-        return f"could not list the others: {why}"
-
-
-def _identity(aws: Aws) -> str:
-    """Who we are to AWS, without the account; empty where sts does not answer but others may."""
-    try:
-        arn = str(aws.read("sts", "GetCallerIdentity").get("Arn", ""))
-    except NoAccess:
-        raise
-    except Unknown:
-        return ""
-    return arn.rpartition(":")[2]
+def in_time(work: Callable[[], T], seconds: float, what: str) -> T:
+    """What it returns or raises. Raises NoAnswer where that takes longer."""
+    done: list[T] = []
+    in_thread(lambda: done.append(work()))(seconds)
+    if not done:
+        raise NoAnswer(f"{what}: nothing came within {seconds:.0f} s")
+    return done[0]
 
 
 def _with_roles(cluster: Cluster, local: Layout) -> Cluster:
@@ -300,7 +249,8 @@ def judge(view: View, policy: Policy, partitions: Mapping[str, tuple[str, ...]] 
     if view.trouble:
         return [Result("aws", UNKNOWN, clean(str(view.trouble)))]
     view = replace(view, partitions=partitions or {})
-    return list(_merged(_result(row, view, policy) for row in CHECKS))
+    results = list(_merged(_result(row, view, policy) for row in CHECKS))
+    return [*results, *_permissions(view)]
 
 
 def _result(row: Row[View], view: View, policy: Policy) -> Result:
@@ -314,12 +264,27 @@ def _merged(results: Iterator[Result]) -> Iterator[Result]:
     """Checks that one missing permission kept from looking are one result, not seven."""
     together: dict[str, list[Result]] = {}
     for result in results:
-        if result.outcome == UNKNOWN:
+        if result.outcome == UNKNOWN and not result.facts:  # the one with figures is the report's head
             together.setdefault(result.note, []).append(result)
         else:
             yield result
     for same in together.values():
         yield replace(same[0], probe=", ".join(result.probe for result in same))
+
+
+def _permissions(view: View) -> list[Result]:
+    """What the role lacks, all of it at once: asked for one a day, nine permissions take more than a week."""
+    denied = [str(answer) for answer in view.answers.values() if isinstance(answer, Denied)]
+    if not isinstance(view.answers.get(CLUSTER.name), Denied):
+        return []
+    lacking = sorted({text.split()[1].rstrip(",") for text in denied})
+    tried = {*lacking, *view.requests}
+    rest = [operation.action for operation in OPERATIONS if not operation.free and operation.action not in tried]
+    words = (
+        f"the role lacks {', '.join(lacking)}; without it these could not be tried: {', '.join(rest)}. "
+        f"hpslurm iam-policy --region {view.region} prints all of it as one policy, {IAM}"
+    )
+    return [Result("aws_permissions", UNKNOWN, words)]
 
 
 def complete(view: View) -> bool:
@@ -330,4 +295,4 @@ def complete(view: View) -> bool:
 
 def readable(view: View) -> bool:
     """Whether AWS told anything of the cluster."""
-    return bool(instances(view)) or cluster(view) is not None
+    return bool(listed(view)) or cluster(view) is not None

@@ -14,42 +14,51 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
+from hpslurm.cluster import holders
 from hpslurm.cluster.aws.view import CLUSTER, Need, Source, View
 from hpslurm.cluster.failures import failure_of
-from hpslurm.cluster.model import CONTROLLER, LOGIN, WORKER, Cluster, Group, Instance
+from hpslurm.cluster.model import CHANGING, CONTROLLER, LOGIN, SPECIAL, WORKER, Cluster, Group, Instance
+from hpslurm.cluster.model import UPDATING as UNDER_UPDATE
 from hpslurm.core.finding import CONFIGURE, LOOK, P0, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Unknown
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass
 from hpslurm.sources.aws import CLUSTER_ARN, Aws, Listing
+from hpslurm.sources.aws_errors import Unsupported
 
 SECTION = "operations.md § 6"
 CLUSTER_DOWN = Rule("hyperpod-cluster-failed", P0, "HyperPod cluster failed or is being deleted", SECTION)
 CLUSTER_CHANGING = Rule("hyperpod-cluster-changing", P2, "HyperPod is changing the cluster", SECTION)
 GROUP_FAILED = Rule("hyperpod-group-failed", P1, "Instance group failed or degraded", SECTION)
-SHORT = Rule("hyperpod-capacity", P1, "Fewer instances than wanted", SECTION)
-SCALING = Rule("hyperpod-scaling", P2, "Instance group is being scaled", SECTION)
+GROUP_ENDING = Rule("hyperpod-group-deleting", P1, "Instance group is being deleted", SECTION)
+GROUP_CHANGING = Rule("hyperpod-group-changing", P2, "HyperPod is changing an instance group", SECTION)
 RECOVERY_OFF = Rule("hyperpod-recovery-off", P2, "Automatic node recovery is off", SECTION)
-FAILED = Rule("hyperpod-instance-failed", P1, "HyperPod calls an instance failed", SECTION)
-GONE = Rule("hyperpod-instance-gone", P1, "Instance does not exist any more", SECTION)
-CHANGING = Rule("hyperpod-instance-changing", P2, "HyperPod is working on an instance", SECTION)
 UPDATE_FAILED = Rule("hyperpod-update-failed", P1, "Software update failed or was rolled back", SECTION)
 UPDATING = Rule("hyperpod-updating", P2, "Software update is under way", SECTION)
 IMAGES = Rule("hyperpod-image-differs", P1, "Instances of one group run different images", SECTION)
 IMAGE_OLD = Rule("hyperpod-image-old", P2, "Image is at its end of life or lacks security updates", SECTION)
 EKS = Rule("hyperpod-eks", P2, "Not a Slurm cluster", SECTION)
+STRANGE = Rule("hyperpod-status-unknown", P1, "HyperPod reports a status that hpslurm does not know", SECTION)
+NEW_VALUE = Rule("hyperpod-value-unknown", P2, "HyperPod reports a setting that hpslurm does not know", SECTION)
 
 STUCK_MINUTES = 90  # HyperPod may retry; without a new attempt for this long it has stopped
-# status of an instance: what is going on, in words
+PLAN_OVER = ("Expired", "Failed")  # status of a training plan that gives no instances any more
+# status of an instance: what is going on, and how long it takes, in words
 WORKING = {
-    "Pending": "being provisioned, or the new half of a replacement",
+    "Pending": "being provisioned, or the new half of a replacement; 20 to 30 minutes as a rule",
     "ShuttingDown": "being ended: scale-in or replacement",
-    "SystemUpdating": "software update or replacement",
+    "SystemUpdating": "software update or replacement; 30 to 60 minutes as a rule",
     "DeepHealthCheckInProgress": "isolated for a deep health check, for one to two hours",
     "DetachInProgress": "being moved; its volumes are wiped on the way",
     "AttachInProgress": "being moved; its volumes are wiped on the way",
 }
+# Every value that the API has, as botocore's model names them; a test compares. All others are shown as they come.
+CLUSTER_STATUS = ("InService", "Failed", "Deleting", "Creating", "Updating", "SystemUpdating", "RollingBack")
+GROUP_STATUS = ("InService", "Failed", "Degraded", "Deleting", *CHANGING)
+UPDATE_STATUS = ("Succeeded", "Failed", "RollbackComplete", *UNDER_UPDATE)
+IMAGE_STATUS = ("UpToDate", "UpdateAvailable", "SecurityUpdateRequired", "EndOfLife")
+RECOVERY = ("Automatic", "None")
 _NODE_NAME = re.compile(r"ip-(\d{1,3})-(\d{1,3})-(\d{1,3})-(\d{1,3})")
 
 
@@ -107,12 +116,28 @@ def _group(raw: dict[str, Any], vpc: dict[str, Any]) -> Group:
         scaling=bool((raw.get("ActiveOperations") or {}).get("Scaling")),
         image_status=raw.get("ImageVersionStatus") or "",
         update=raw.get("SoftwareUpdateStatus") or "",
+        updated=raw.get("TargetStateCount"),
+        plan=clean(str(raw.get("TrainingPlanArn") or "").rpartition("/")[2], 80),
+        plan_status=clean(raw.get("TrainingPlanStatus") or "", 80),
+        spot="Spot" in (raw.get("CapacityRequirements") or {}),
     )
 
 
-def fetch_instances(aws: Aws, name: str) -> Listing:
-    """Raw summaries of every instance, 100 a page: no call for each node is needed."""
-    return aws.listed("sagemaker", "ListClusterNodes", "ClusterNodeSummaries", ClusterName=name, MaxResults=100)
+def fetch_instances(aws: Aws, name: str, continuous: bool = False) -> Listing:
+    """Raw summaries of every instance, 100 a page: no call for each node is needed.
+
+    Of continuous provisioning those that it has asked for and not got yet are in it, without an id.
+    """
+    asked: dict[str, Any] = {"ClusterName": name, "MaxResults": 100}
+    if continuous and aws.knows("sagemaker", "ListClusterNodes", "IncludeNodeLogicalIds"):
+        try:
+            return aws.listed(*_NODES, **asked, IncludeNodeLogicalIds=True)
+        except Unsupported:
+            pass  # then without them
+    return aws.listed(*_NODES, **asked)
+
+
+_NODES = ("sagemaker", "ListClusterNodes", "ClusterNodeSummaries")
 
 
 def parse_instance(raw: dict[str, Any], cluster: Cluster | None) -> Instance:
@@ -121,8 +146,10 @@ def parse_instance(raw: dict[str, Any], cluster: Cluster | None) -> Instance:
     status = raw.get("InstanceStatus") or {}
     group = str(raw.get("InstanceGroupName") or "")
     home = cluster.group(group) if cluster else None
+    logical = str(raw.get("NodeLogicalId") or "")
     return Instance(
-        id=str(raw.get("InstanceId") or raw.get("NodeLogicalId") or ""),
+        id=str(raw.get("InstanceId") or logical),
+        logical=logical,
         group=group,
         # Consoles and guides say Failed where the API says Failure.
         status={"Failed": "Failure"}.get(status.get("Status", ""), status.get("Status", "")),
@@ -145,8 +172,18 @@ def seconds(value: Any) -> float | None:
 def _read_instances(source: Source) -> tuple[tuple[Instance, ...], str]:
     """Also where the cluster may not be described; then no group tells their roles."""
     cluster = None if isinstance(source.answer, Unknown) else source.cluster
-    listing = fetch_instances(source.aws, cluster.name if cluster else source.name)
-    return tuple(parse_instance(raw, cluster) for raw in listing.items), listing.trouble
+    listing = fetch_instances(
+        source.aws, cluster.name if cluster else source.name, cluster is not None and cluster.continuous
+    )
+    trouble = listing.trouble
+    if cluster and listing.trouble:
+        trouble = trouble.replace(" read", f" read of {cluster.counted}", 1)
+    if cluster and not listing.items and cluster.counted:
+        trouble = trouble or (
+            f"ListClusterNodes lists none of the {cluster.counted} instances that DescribeCluster counts: none is "
+            "taken to be missing; run again in a few minutes"
+        )
+    return holders.held(parse_instance(raw, cluster) for raw in listing.items), trouble
 
 
 INSTANCES = Need("instances", lambda source, _: _read_instances(source))
@@ -154,8 +191,9 @@ NEEDS = (CLUSTER, INSTANCES)
 
 
 def collect(view: View) -> Facts:
-    (instances, partial), trouble = view.maybe(INSTANCES, ((), ""))
-    return Facts(view.get(CLUSTER), instances, view.now, "; ".join(filter(None, (trouble or partial, view.old))))
+    """What became of the list of instances is told by the check that judges them."""
+    (instances, _), _ = view.maybe(INSTANCES, ((), ""))
+    return Facts(view.get(CLUSTER), instances, view.now, view.old)
 
 
 # judging
@@ -166,9 +204,8 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     yield from _judge_cluster(cluster)
     for group in cluster.groups:
         yield from _judge_group(group, cluster)
-    for instance in facts.instances:
-        yield from _judge_instance(instance, cluster, facts.now)
-    yield from _judge_images(facts.instances)
+        yield from _judge_update(group, cluster)
+    yield from _judge_images(facts.instances, cluster)
     if facts.trouble:
         raise Unknown(facts.trouble)
 
@@ -179,18 +216,23 @@ def _judge_cluster(cluster: Cluster) -> Iterator[Finding]:
         yield EKS.found("this cluster is orchestrated by EKS; hpslurm looks at Slurm clusters", subject=cluster.name)
     if cluster.status in ("Failed", "Deleting"):
         yield CLUSTER_DOWN.found(
-            f"cluster status {cluster.status}, InService wanted" + _meaning(cluster.failure),
+            f"cluster status {cluster.status}, InService wanted" + meaning(cluster.failure),
             evidence=[Evidence("DescribeCluster", f"{cluster.status}: {cluster.failure or 'no failure message'}")],
-            suggest=[describe, *_remedy(cluster.failure)],
+            suggest=[describe, *remedy(cluster.failure)],
             subject=cluster.name,
         )
+    elif cluster.status not in CLUSTER_STATUS:
+        yield strange("cluster", cluster.status, "DescribeCluster", cluster.name, describe)
     elif cluster.status != "InService":
         yield CLUSTER_CHANGING.found(
-            f"cluster status {cluster.status}: instances may be missing until it is InService",
+            f"cluster status {cluster.status}: instances may be missing until it is InService"
+            + (f"; {cluster.failure}" if cluster.failure else ""),
             evidence=[Evidence("DescribeCluster", f"ClusterStatus {cluster.status}")],
             suggest=[describe],
             subject=cluster.name,
         )
+    if cluster.recovery and cluster.recovery not in RECOVERY:
+        yield NEW_VALUE.found(f"NodeRecovery {clean(cluster.recovery, 40)!r}", suggest=[describe], subject=cluster.name)
     if cluster.recovery == "None":
         yield RECOVERY_OFF.found(
             "NodeRecovery is None, Automatic wanted: HyperPod will act on no Action:Reboot and no Action:Replace",
@@ -208,106 +250,99 @@ def _judge_cluster(cluster: Cluster) -> Iterator[Finding]:
 
 
 def _judge_group(group: Group, cluster: Cluster) -> Iterator[Finding]:
-    seen = Evidence(
-        "DescribeCluster", f"group {group.name}: {group.status}, {group.current} of {group.target} {group.type}"
-    )
-    look = Suggestion(
-        LOOK, "see the group's instances", f"aws sagemaker list-cluster-nodes {named(cluster)} "
-        f"--instance-group-name-contains {shlex.quote(group.name)}"
-    )  # fmt: skip
+    seen = [group_evidence(group)]
+    look = look_at_group(group, cluster)
+    about = about_role(group.role)
     if group.status in ("Failed", "Degraded"):
         yield GROUP_FAILED.found(
-            f"instance group status {group.status}, InService wanted",
-            evidence=[seen],
+            f"{about}instance group status {group.status}, InService wanted",
+            evidence=seen,
             suggest=[look],
             subject=group.name,
         )
-    if group.short:
-        moving = group.scaling or group.status in ("Creating", "Updating", "SystemUpdating")
-        rule = SCALING if moving else SHORT
-        yield rule.found(
-            f"{group.current} of {group.target} {group.type} instances are there"
-            + (", scaling is under way" if moving else ", and no scaling is under way"),
-            evidence=[seen],
-            suggest=[
-                look,
-                Suggestion(
-                    CONFIGURE,
-                    "without capacity a retry does not help: compare the zone of the group's subnet with the zone of "
-                    "your capacity or training plan",
-                ),
-            ],
+    elif group.status == "Deleting":
+        yield GROUP_ENDING.found(
+            f"{about}instance group status Deleting: its nodes go away, and jobs on them die",
+            evidence=seen,
+            suggest=[look],
             subject=group.name,
         )
-    if group.update in ("Failed", "RollbackInProgress", "RollbackComplete"):
-        yield UPDATE_FAILED.found(
-            f"SoftwareUpdateStatus {group.update}: the group runs its old image, whatever the lifecycle log says last",
-            evidence=[Evidence("DescribeCluster", f"group {group.name}: SoftwareUpdateStatus {group.update}")],
-            suggest=[look, Suggestion(LOOK, "read the LifecycleConfig streams of the group's instances")],
+    elif group.status in CHANGING:
+        yield GROUP_CHANGING.found(
+            f"{about}instance group status {group.status}: instances may come and go until it is InService",
+            evidence=seen,
+            suggest=[look],
             subject=group.name,
         )
-    elif group.update in ("Pending", "InProgress"):
-        yield UPDATING.found(
-            f"SoftwareUpdateStatus {group.update}: wait; it takes 30 to 60 minutes and rewrites the root volumes",
-            evidence=[Evidence("DescribeCluster", f"group {group.name}: SoftwareUpdateStatus {group.update}")],
-            subject=group.name,
+    elif group.status and group.status not in GROUP_STATUS:
+        yield strange("instance group", group.status, "DescribeCluster", group.name, look)
+    if group.image_status and group.image_status not in IMAGE_STATUS:
+        yield NEW_VALUE.found(
+            f"ImageVersionStatus {clean(group.image_status, 40)!r}", suggest=[look], subject=group.name
         )
     if group.image_status in ("EndOfLife", "SecurityUpdateRequired"):
         yield IMAGE_OLD.found(
-            f"ImageVersionStatus {group.image_status}, UpToDate wanted",
+            f"{about}ImageVersionStatus {group.image_status}, UpToDate wanted",
             evidence=[Evidence("DescribeCluster", f"group {group.name}: ImageVersionStatus {group.image_status}")],
-            suggest=[
-                Suggestion(
-                    CONFIGURE,
-                    "plan an update: it re-runs the lifecycle scripts and wipes the root volumes",
-                    f"aws sagemaker update-cluster-software {named(cluster)}",
-                )
-            ],
+            suggest=[_update(group, cluster)],
             subject=group.name,
         )
 
 
-def _judge_instance(instance: Instance, cluster: Cluster, now: float) -> Iterator[Finding]:
-    minutes = None if instance.launched is None else max(0, int((now - instance.launched) / 60))
-    age = "" if minutes is None else f", launched {span(minutes)} ago"
-    seen = Evidence(
-        "ListClusterNodes",
-        f"{instance.id} of {instance.group}: {instance.status}"
-        + (f": {instance.message}" if instance.message and instance.status != "Running" else ""),
+def _update(group: Group, cluster: Cluster) -> Suggestion:
+    """Of this group alone; of controllers and login nodes in words only: their root volumes are wiped as well."""
+    if group.role in SPECIAL:
+        words = "an update wipes the root volume: plan it with AWS's guide, when no job runs, and save what is on it"
+        return Suggestion(CONFIGURE, words)
+    only = shlex.quote(f'[{{"InstanceGroupName":"{group.name}"}}]')
+    return Suggestion(
+        CONFIGURE,
+        "plan an update of this group, when no job runs: it re-runs the lifecycle scripts and wipes the root volumes",
+        f"aws sagemaker update-cluster-software {named(cluster)} --instance-groups {only}",
     )
-    look = Suggestion(
-        LOOK, "see what HyperPod says about it", f"aws sagemaker describe-cluster-node {named(cluster)} "
-        f"--node-id {shlex.quote(instance.id)}"
-    )  # fmt: skip
-    if instance.status == "Failure":
-        stuck = minutes is not None and minutes > STUCK_MINUTES
-        after = "no new attempt for so long: it is stuck" if stuck else "HyperPod may try again by itself"
-        yield FAILED.found(
-            f"{instance.id} has status Failure{age}; {after}" + _meaning(instance.message),
-            evidence=[seen],
-            suggest=[look, *_remedy(instance.message)],
-            subject=instance.subject,
-        )
-    elif instance.status == "NotFound":
-        yield GONE.found(
-            f"{instance.id} has status NotFound: Slurm's node is left over, or waits for a replacement",
-            evidence=[seen],
-            suggest=[look],
-            subject=instance.subject,
-        )
-    elif instance.status in WORKING:
-        yield CHANGING.found(
-            f"{instance.id} has status {instance.status}: {WORKING[instance.status]}{age}; wait",
-            evidence=[seen],
-            suggest=[look],
-            subject=instance.subject,
-        )
 
 
-def _judge_images(instances: tuple[Instance, ...]) -> Iterator[Finding]:
+def _judge_update(group: Group, cluster: Cluster) -> Iterator[Finding]:
+    seen = [Evidence("DescribeCluster", f"group {group.name}: SoftwareUpdateStatus {group.update}")]
+    look = look_at_group(group, cluster)
+    if group.update in ("Pending", "InProgress"):
+        reached = "" if group.updated is None else f"; {group.updated} of {group.current} instances have it"
+        yield UPDATING.found(
+            f"SoftwareUpdateStatus {group.update}{reached}: wait, 30 to 60 minutes for each batch; it rewrites the "
+            "root volumes, and until its end the images differ",
+            evidence=seen,
+            subject=group.name,
+        )
+    elif group.update in ("Failed", "RollbackInProgress", "RollbackComplete") or "fail" in group.update.lower():
+        yield UPDATE_FAILED.found(
+            f"SoftwareUpdateStatus {clean(group.update, 40)}: the group runs its old image, at least in part, whatever "
+            "the lifecycle log says last",
+            evidence=seen,
+            suggest=[look, Suggestion(LOOK, "read the LifecycleConfig streams of the group's instances")],
+            subject=group.name,
+        )
+    elif group.update and group.update not in UPDATE_STATUS:
+        yield strange("software update", group.update, "DescribeCluster", group.name, look)
+
+
+def strange(what: str, status: str, source: str, subject: str, look: Suggestion) -> Finding:
+    """A status that no table has: shown as it came, and taken for trouble until somebody has looked."""
+    status = clean(status, 60) or "none at all"
+    return STRANGE.found(
+        f"{what} status {status}: hpslurm does not know it; read what AWS says of it before anything is changed",
+        evidence=[Evidence(source, f"status {status}")],
+        suggest=[look],
+        subject=subject,
+    )
+
+
+def _judge_images(instances: tuple[Instance, ...], cluster: Cluster) -> Iterator[Finding]:
+    """Of groups that no update is under way in: there the difference is what was ordered."""
     groups: dict[str, Counter[str]] = {}
     for instance in instances:
-        if instance.image and instance.status == "Running":
+        home = cluster.group(instance.group)
+        quiet = cluster.status != "SystemUpdating" and not (home and home.changing)
+        if instance.image and instance.status == "Running" and quiet:
             groups.setdefault(instance.group, Counter())[instance.image] += 1
     for group, versions in groups.items():
         usual = max(versions, key=lambda version: (versions[version], version))
@@ -329,6 +364,24 @@ def _judge_images(instances: tuple[Instance, ...]) -> Iterator[Finding]:
                 )
 
 
+def group_evidence(group: Group) -> Evidence:
+    return Evidence(
+        "DescribeCluster", f"group {group.name}: {group.status}, {group.current} of {group.target} {group.type}"
+    )
+
+
+def look_at_group(group: Group, cluster: Cluster) -> Suggestion:
+    return Suggestion(
+        LOOK, "see the group's instances", f"aws sagemaker list-cluster-nodes {named(cluster)} "
+        f"--instance-group-name-contains {shlex.quote(group.name)}"
+    )  # fmt: skip
+
+
+def about_role(role: str) -> str:
+    """Who it is, before what is the matter with it: an on-call reads the first words."""
+    return {CONTROLLER: "this is the controller: ", LOGIN: "this is a login node: "}.get(role, "")
+
+
 def named(cluster: Cluster) -> str:
     """The options by which the AWS command line finds the cluster."""
     match = CLUSTER_ARN.fullmatch(cluster.arn)
@@ -336,12 +389,12 @@ def named(cluster: Cluster) -> str:
     return f"--cluster-name {shlex.quote(cluster.name)}{region}"
 
 
-def _meaning(text: str) -> str:
+def meaning(text: str) -> str:
     failure = failure_of(text)
     return f"; {failure.meaning}" if failure else ""
 
 
-def _remedy(text: str) -> list[Suggestion]:
+def remedy(text: str) -> list[Suggestion]:
     failure = failure_of(text)
     return [Suggestion(CONFIGURE, failure.remedy)] if failure else []
 
@@ -351,3 +404,11 @@ def span(minutes: float) -> str:
     if minutes < 120:
         return f"{int(minutes)} minutes"
     return f"{int(minutes / 60)} hours" if minutes < 48 * 60 else f"{int(minutes / 1440)} days"
+
+
+def ago(now: float, time: float) -> str:
+    """How long ago that was; a clock that is ahead makes no time negative."""
+    minutes = (now - time) / 60
+    if minutes < -1:
+        return f"just now (its clock, or this one, is wrong by {span(-minutes)})"
+    return f"{span(max(0.0, minutes))} ago"

@@ -73,7 +73,8 @@ class View:
     """``answers`` maps a need's name to its value, or to the Skip or Unknown that came instead.
 
     ``trouble`` is why AWS could not be asked at all. ``partitions`` (to node names) are Slurm's, where it told them.
-    ``now`` and ``since`` are seconds since the epoch; ``requests`` counts what was sent.
+    ``now`` and ``since`` are seconds since the epoch, as ``boots``, when Slurm's nodes were booted;
+    ``requests`` counts what was sent, ``profile`` is the one that was named.
     """
 
     answers: Mapping[str, Any]
@@ -85,6 +86,8 @@ class View:
     trouble: Unknown | None = None
     old: str = ""
     partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    profile: str = ""
+    boots: Mapping[str, float] = field(default_factory=dict)
 
     def get(self, need: Need[T]) -> T:
         """The value; raises the Skip or Unknown that came instead."""

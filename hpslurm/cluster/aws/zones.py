@@ -36,6 +36,7 @@ class Subnet:
     zone: str
     cidr: str = ""
     free: int | None = None
+    vpc: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ def parse(raw: dict[str, Any]) -> Subnet:
         zone=str(raw.get("AvailabilityZone", "")),
         cidr=raw.get("CidrBlock") or "",
         free=raw.get("AvailableIpAddressCount"),
+        vpc=str(raw.get("VpcId") or ""),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from hpslurm.core import linear
 from hpslurm.core.text import whole
 from hpslurm.scan.hit import Context, Hit, check
 
@@ -25,7 +26,7 @@ _BUSY = re.compile(
 )
 
 
-_BAR = re.compile(r"\d{1,3}%\|.*\[\d+:\d\d")
+_BAR = re.compile(r"\d{1,3}%\|.{0,200}\[\d{1,6}:\d\d")
 
 
 _BUSY_DONE = re.compile(
@@ -55,7 +56,7 @@ def _monitored(hit: Hit, match: re.Match[str], context: Context) -> bool:
     return True
 
 
-_WORK = re.compile(
+_WORK = linear.compile(
     r"\[Rank (?P<rank>\d+)\].*?WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?(?:\.\.\., )?(?:OpType=(?P<op>\w+))?"
     r"(?:, NumelIn=(?P<inn>\d+), NumelOut=(?P<out>\d+))?(?:, Timeout\(ms\)=(?P<limit>\d+))?\)(?:.*? ran for (?P<ran>\d+))?",  # noqa: E501
     re.DOTALL,
@@ -72,11 +73,11 @@ def _watchdog(hit: Hit, match: re.Match[str], context: Context) -> bool:
         for name in ("seq", "op", "inn", "out", "limit", "ran"):
             if work[name]:
                 hit.facts[name] = work[name]
-    if group := re.search(r"\[PG (?:ID )?(\d+)(?: PG GUID [^\]]*?\(([^)]*)\))?", text):
+    if group := re.search(r"\[PG (?:ID )?(\d+)(?: PG GUID [^\]]{0,80}?\(([^)]{0,200})\))?", text):
         hit.facts["pg"] = group[2] or group[1]
     before = hit.line[: match.start()] + "\n" + "\n".join(context.before(40, 16384))
     if re.search(
-        r"max_(?:epochs|steps)=\S* reached|[Tt]raining (?:is )?(?:complete|completed|finished|done)|Finished training|[Tt]rain(?:ing)? (?:loss|run) .*complete",  # noqa: E501
+        r"max_(?:epochs|steps)=\S{0,40} reached|[Tt]raining (?:is )?(?:complete|completed|finished|done)|Finished training|[Tt]rain(?:ing)? (?:loss|run) .{0,200}complete",  # noqa: E501
         before,
     ):
         hit.facts["finished"] = "yes"
@@ -91,7 +92,7 @@ def _collective_timeout(hit: Hit, match: re.Match[str], context: Context) -> boo
     if waits := re.search(r"barrier to initialize process group for rank: (\d+)", hit.line):
         hit.rank = whole(waits[1])
     if re.search(
-        r"TORCH_NCCL\w*=|NCCL_\w*TIMEOUT\w*[ =:]|timeout[ =:]+\d+(?:\.\d+)?(?:s|ms)?[,)]?$|ddp_timeout|set by environment|nccl_timeout|--\w*timeout|connect",  # noqa: E501
+        r"TORCH_NCCL\w{0,40}=|NCCL_\w{0,40}TIMEOUT\w{0,40}[ =:]|timeout[ =:]{1,8}\d{1,12}(?:\.\d{1,9})?(?:s|ms)?[,)]?$|ddp_timeout|set by environment|nccl_timeout|--\w{0,40}timeout|connect",  # noqa: E501
         hit.line,
     ):
         return False
@@ -114,7 +115,7 @@ def _desync(hit: Hit, match: re.Match[str], context: Context) -> bool:
         r"at and around rank (\d+)", hit.line
     ):
         hit.facts["named_rank"] = next(group for group in named.groups() if group)
-    elif named := re.search(r"\[(\d+)\] (?:finished collective .* but didn't join|never joined)", hit.line):
+    elif named := re.search(r"\[(\d+)\] (?:finished collective .{0,200} but didn't join|never joined)", hit.line):
         hit.facts["named_rank"] = named[1]
         hit.turn("desync-never-joined")
     elif named := re.search(
@@ -171,7 +172,7 @@ def _missing_ranks(text: str) -> list[str]:
     >>> _missing_ranks("Stalled ops: allreduce.3 [missing ranks: 2, 3]")
     ['2', '3']
     """
-    missing = re.search(r"[Mm]issing ranks: ?\[?([\d, ]+)(?!\d*:)", text)
+    missing = re.search(r"[Mm]issing ranks: ?\[?([\d, ]{1,2000})(?!\d{0,9}:)", text)
     return missing[1].replace(",", " ").split() if missing else []
 
 

@@ -101,7 +101,7 @@ def _fabric_state(hit: Hit, match: re.Match[str], context: Context) -> bool:
 
 @check("notcudainit")
 def _not_cuda_init(hit: Hit, match: re.Match[str], context: Context) -> bool:
-    if re.search(r"NCCL INFO .*(?:NVLS|[Mm]ulticast) (?:multicast )?support is", hit.line):
+    if re.search(r"NCCL INFO .{0,200}(?:NVLS|[Mm]ulticast) (?:multicast )?support is", hit.line):
         return False
     if "bind NVLink SHARP" in hit.line:  # its "out of memory" is that of multicast slots
         return True

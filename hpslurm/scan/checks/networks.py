@@ -68,7 +68,7 @@ def _ib_error(hit: Hit, match: re.Match[str], context: Context) -> bool:
 def _nccl_connect(hit: Hit, match: re.Match[str], context: Context) -> bool:
     if "retrying" in hit.line or "c10d" in hit.line or "slurm" in hit.line:
         return False
-    if not re.search(r"NCCL|socket\w*Connect|ncclSocket|Net :|<\d+>|socket\.(?:h|cc|cu):\d+", hit.line):
+    if not re.search(r"NCCL|socket\w{0,40}Connect|ncclSocket|Net :|<\d+>|socket\.(?:h|cc|cu):\d+", hit.line):
         return False
     if re.search(r"127\.0\.[01]\.1<|::1<", hit.line):
         hit.turn("connect-loopback")
@@ -79,7 +79,7 @@ def _nccl_connect(hit: Hit, match: re.Match[str], context: Context) -> bool:
 def _multi_node(hit: Hit, match: re.Match[str], context: Context) -> bool:
     hosts = set()
     for line in context.before(100):
-        if device := re.search(r"#?\s*Rank\s+\d+ .*? on\s+(\S+) device", line):
+        if device := re.search(r"Rank\s{1,8}\d{1,9} .{0,80}? on\s{1,8}(\S{1,253}) device", line):
             hosts.add(device[1])
     return len(hosts) >= 2
 
@@ -88,7 +88,7 @@ def _multi_node(hit: Hit, match: re.Match[str], context: Context) -> bool:
 def _no_route(hit: Hit, match: re.Match[str], context: Context) -> bool:
     if re.search(r"slurm|srun|nfs|Lustre|curl|wget|pip |apt|http", hit.line):
         return False
-    if re.search(r"NCCL|socket\w*Connect|<\d+>", hit.line):
+    if re.search(r"NCCL|socket\w{0,40}Connect|<\d+>", hit.line):
         hit.turn("no-route-nccl")
     return True
 

@@ -15,7 +15,7 @@ import botocore
 import pytest
 
 from hpslurm.cluster.aws import checks
-from hpslurm.cluster.aws.checks import NoCluster, Options
+from hpslurm.cluster.aws.whom import NoCluster, Options
 from hpslurm.core.policy import Policy
 from hpslurm.core.values import replace
 from hpslurm.sources import aws
@@ -55,7 +55,11 @@ def test_a_healthy_cluster_passes_every_check_with_every_operation_on_the_list_b
     results = checks.judge(view, Policy())
     assert [(row.name, "pass") for row in checks.CHECKS] == [(one.probe, one.outcome) for one in results]
     unused = {operation.action for operation in OPERATIONS} - set(view.requests)
-    assert {"sagemaker:DescribeClusterEvent", "sagemaker:ListClusters"} == unused  # nothing failed, a name was given
+    assert {
+        "sagemaker:DescribeClusterEvent",
+        "sagemaker:ListClusters",
+        "ec2:DescribeVpcEndpoints",
+    } == unused  # nothing failed, a name was given
 
 
 def test_a_sick_cluster_is_told_in_full():
@@ -95,8 +99,11 @@ def test_one_missing_permission_is_named_and_takes_nothing_else_with_it(operatio
 def test_when_the_cluster_may_not_be_described_its_instances_are_still_listed():
     with serve(scenario("sick", trouble=[{"operation": "DescribeCluster", "kind": "denied"}])):
         view = checks.collect(DEMO)
-    assert 7 == len(checks.instances(view))
-    assert ["grant sagemaker:DescribeCluster, operations.md § 2"] == [r.note for r in checks.judge(view, Policy())]
+    assert 7 == len(checks.listed(view))
+    first, every = (result.note for result in checks.judge(view, Policy()))
+    assert "grant sagemaker:DescribeCluster, operations.md § 2" == first
+    assert "the role lacks sagemaker:DescribeCluster; without it these could not be tried: ec2:Describe" in every
+    assert "logs:FilterLogEvents" in every and "ListClusterNodes" not in every  # that one was tried, and is not denied
 
 
 @pytest.mark.parametrize("kind", ["throttled", "failure", "broken", "garbage"])
@@ -130,11 +137,10 @@ def test_a_missing_log_group_is_one_line_with_the_section():
 
 
 def test_a_cluster_that_does_not_exist_brings_the_list_of_those_that_do():
-    with (
-        serve(scenario("healthy", others=["prod"])),
-        pytest.raises(NoCluster, match="clusters in us-west-2: demo, prod"),
-    ):
-        checks.collect(replace(DEMO, cluster="nope"))
+    with serve(scenario("healthy", others=["prod"])):
+        view = checks.collect(replace(DEMO, cluster="nope"))
+    assert isinstance(view.trouble, NoCluster) and view.trouble.named
+    assert "no cluster 'nope' in us-west-2; clusters in us-west-2: demo, prod" == str(view.trouble)
 
 
 def test_the_only_cluster_needs_no_name_and_of_two_one_must_be_chosen():
@@ -216,7 +222,7 @@ def test_two_thousand_nodes_cost_no_more_calls_than_their_pages():
     ]
     with serve(raw) as server:
         view = checks.collect(DEMO)
-        assert 2002 == len(checks.instances(view))
+        assert 2002 == len(checks.listed(view))
         assert server.most_at_once <= aws.THREADS
         pages = {
             "sts:GetCallerIdentity": 1,
@@ -226,7 +232,7 @@ def test_two_thousand_nodes_cost_no_more_calls_than_their_pages():
             "ec2:DescribeSecurityGroupRules": 1,
             "ec2:DescribeSubnets": 1,
             "ec2:DescribeNetworkInterfaces": math.ceil(2000 / 200),
-            "logs:FilterLogEvents": 3,
+            "logs:FilterLogEvents": 4,
         }
         assert pages == dict(server.calls)
         assert sum(server.calls.values()) <= 1.2 * sum(pages.values())

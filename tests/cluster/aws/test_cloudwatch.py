@@ -63,16 +63,36 @@ def test_a_line_of_the_agent_is_understood(text, rule, what, wants):
     assert what in said.what
 
 
-def test_a_line_that_is_no_health_event_or_a_condition_that_ended_says_nothing():
+ENDED = '{"condition details":{"type":"NvidiaErrorReboot","status":"False"},' + MARK + "}"
+
+
+def test_a_line_that_is_no_health_event_says_nothing():
     assert health_agent.understand('{"msg":"starting"}') is None
-    assert (
-        health_agent.understand('{"condition details":{"type":"NvidiaErrorReboot","status":"False"},' + MARK + "}")
-        is None
+
+
+def test_a_condition_that_ended_takes_its_earlier_lines_back_and_not_its_later_ones():
+    assert [] == agent(line(XID_71, 20), line(ENDED, 10))
+    assert [] == agent(line(XID_71, 20), line(XID_71.replace("is now: True", "is now: False"), 10))
+    assert [("agent-fault", "ip-10-1-0-1")] == ids(agent(line(ENDED, 20), line(XID_71, 10)))
+    assert ["agent-violation"] == [rule for rule, _ in ids(agent(line(DCGM, 20), line(ENDED, 10)))]
+
+
+def test_of_a_condition_that_names_a_good_state_false_is_the_trouble():
+    sick, well = (
+        XID_71.replace("NvidiaErrorReboot is now: True", f"NeuronHealth is now: {state}") for state in (False, True)
     )
+    (found,) = agent(line(sick))
+    assert ("agent-violation", True) == (found.rule.id, "NeuronHealth" in found.detail)
+    assert [] == agent(line(well))
 
 
 def test_a_line_that_is_no_json_is_still_read():
     assert "agent-fault" == health_agent.understand("Node condition NvidiaErrorReboot is now: True " + MARK).rule.id
+
+
+def test_a_condition_of_another_device_is_a_fault_that_wants_what_its_last_word_says():
+    report = health_agent.understand("Node condition EFAErrorTerminate is now: True " + MARK)
+    assert ("agent-fault", "a replacement") == (report.rule.id, report.wants)
 
 
 def test_the_fault_is_told_of_the_node_once_with_all_lines():
@@ -143,7 +163,7 @@ def scripts(*texts, status="Failure", cluster=HEALTHY, instances=None):
 def test_errors_of_a_failed_instance_are_explained():
     found = scripts(DOWNLOAD, TROUBLE)
     assert [("lifecycle-failed", "ip-10-1-0-1")] == ids(found)
-    assert "an AWS endpoint cannot be reached" in found[0].detail
+    assert "S3 cannot be reached" in found[0].detail
 
 
 def test_errors_before_a_success_or_before_the_last_attempt_are_history():

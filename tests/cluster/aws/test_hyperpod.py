@@ -3,7 +3,9 @@ from __future__ import annotations
 import pytest
 
 from hpslurm.cluster import failures
-from hpslurm.cluster.aws import hyperpod
+from hpslurm.cluster.aws import capacity, hyperpod
+from hpslurm.cluster.aws import instances as judge_instances
+from hpslurm.cluster.aws.events import ClusterEvent
 from hpslurm.cluster.aws.hyperpod import Facts
 from hpslurm.cluster.model import LOGIN, WORKER, Cluster, Group, Instance
 from hpslurm.core.policy import Policy
@@ -19,8 +21,13 @@ ONE = Instance(
 )
 
 
-def findings(cluster=HEALTHY, instances=(ONE,)):
-    return list(hyperpod.judge(Facts(cluster, tuple(instances), NOW), Policy()))
+def findings(cluster=HEALTHY, instances=(ONE,), events=()):
+    """Of the cluster and its groups, of its instances, and of its capacity."""
+    return [
+        *hyperpod.judge(Facts(cluster, tuple(instances), NOW), Policy()),
+        *judge_instances.judge(judge_instances.Facts(cluster, tuple(instances), NOW, tuple(events)), Policy()),
+        *capacity.judge(capacity.Facts(cluster, NOW, tuple(events)), Policy()),
+    ]
 
 
 def ids(*args, **kwargs):
@@ -64,7 +71,8 @@ def test_a_group_short_of_instances_lacks_capacity():
 
 def test_a_group_short_of_instances_while_it_scales_only_needs_time():
     assert [("hyperpod-scaling", "worker-group-1")] == ids(with_group(current=3, scaling=True))
-    assert [("hyperpod-scaling", "worker-group-1")] == ids(with_group(current=3, status="Updating"))
+    updating = with_group(current=3, status="Updating")
+    assert [("hyperpod-group-changing", "worker-group-1"), ("hyperpod-scaling", "worker-group-1")] == ids(updating)
 
 
 def test_more_instances_than_wanted_are_no_lack_of_capacity():
@@ -93,12 +101,37 @@ def test_an_old_image_is_worth_a_line(status):
     assert [] == ids(with_group(image_status="UpdateAvailable"))
 
 
-def test_a_failed_instance_may_be_tried_again_for_ninety_minutes():
-    young = replace(ONE, status="Failure", launched=NOW - 90 * 60)
-    old = replace(ONE, status="Failure", launched=NOW - 91 * 60)
-    assert [("hyperpod-instance-failed", "ip-10-1-0-1")] == ids(instances=[young])
-    assert "HyperPod may try again" in findings(instances=[young])[0].detail
-    assert "it is stuck" in findings(instances=[old])[0].detail
+FAILED = replace(ONE, status="Failure", launched=NOW - 10 * 86400)
+
+
+def failed(minutes):
+    """The history's word on an instance that failed so many minutes ago."""
+    text = f"Failed to provision EC2 Instance {ONE.id} in Cluster demo and IG worker-group-1"
+    return ClusterEvent("1", NOW - minutes * 60, text, "Error", "worker-group-1", ONE.id)
+
+
+def test_when_an_instance_failed_is_not_reckoned_from_its_launch():
+    (found,) = findings(instances=[FAILED])
+    assert "launched 10 days ago, when it failed is not told: HyperPod may try again" in found.detail
+    assert "look again in 30 minutes" in found.detail
+
+
+def test_the_history_says_when_it_failed_and_how_long_to_wait():
+    (found,) = findings(instances=[FAILED], events=[failed(30)])
+    assert "last attempt 30 minutes ago: HyperPod may try again by itself; wait 60 minutes more" in found.detail
+    assert any("Failed to provision" in item.text for item in found.evidence)
+
+
+def test_ninety_minutes_after_the_last_attempt_the_case_is_for_support():
+    assert "wait 0 minutes more" in findings(instances=[FAILED], events=[failed(90)])[0].detail
+    (found,) = findings(instances=[FAILED], events=[failed(92)])
+    assert "last attempt 92 minutes ago, none since: open a case with AWS Support" in found.detail
+
+
+def test_an_attempt_that_does_not_end_is_more_than_a_change():
+    for minutes, rule in ((90, "hyperpod-instance-changing"), (91, "hyperpod-instance-slow")):
+        coming = replace(ONE, status="Pending", launched=NOW - minutes * 60)
+        assert [(rule, "ip-10-1-0-1")] == ids(instances=[coming])
 
 
 def test_a_message_on_a_running_instance_is_old_and_no_finding():
@@ -112,7 +145,8 @@ def test_the_message_of_a_failed_instance_is_explained():
 
 @pytest.mark.parametrize("status", sorted(hyperpod.WORKING))
 def test_an_instance_that_hyperpod_works_on_asks_to_wait(status):
-    assert [("hyperpod-instance-changing", "ip-10-1-0-1")] == ids(instances=[replace(ONE, status=status)])
+    one = replace(ONE, status=status, launched=NOW - 1200)
+    assert [("hyperpod-instance-changing", "ip-10-1-0-1")] == ids(instances=[one])
 
 
 def test_an_instance_that_is_gone_is_found():
@@ -133,8 +167,9 @@ def test_an_eks_cluster_is_named_as_such():
 def test_a_list_that_was_cut_is_judged_and_said_to_be_cut():
     found = []
     with pytest.raises(Unknown, match="only 100 read"):
-        for finding in hyperpod.judge(
-            Facts(HEALTHY, (replace(ONE, status="NotFound"),), NOW, "only 100 read"), Policy()
+        gone = (replace(ONE, status="NotFound"),)
+        for finding in judge_instances.judge(
+            judge_instances.Facts(HEALTHY, gone, NOW, trouble="only 100 read"), Policy()
         ):
             found.append(finding.rule.id)
     assert ["hyperpod-instance-gone"] == found

@@ -11,7 +11,8 @@ import pytest
 from hpslurm.cluster.aws import checks
 from hpslurm.cluster.aws.view import CLUSTER, Need, Source, View
 from hpslurm.core.probe import Skip, Unknown
-from hpslurm.sources.aws import THREADS, Aws, Forbidden
+from hpslurm.sources.aws import THREADS, Aws
+from hpslurm.sources.aws_errors import Forbidden
 
 NOBODY = Source(Aws("us-west-2"), "demo", Unknown("grant it"), 0, 0)
 NOTHING = View({}, 0, 0)
