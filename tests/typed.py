@@ -43,6 +43,7 @@ SHOWN = {
     "HealthCheckProgram=/etc/slurm/healthcheck.d/hpslurm.sh": "slurm.conf",
     "hpslurm: n2 efa-missing: 16 of 32 EFA devices of a p5.48xlarge; see hpslurm report 4711": "a job's output",
     **dict.fromkeys(("[Unit]", "[Service]", "[Timer]", "[Install]"), "a unit of systemd"),
+    "15 5 * * * root /opt/hpslurm/bin/hpslurm history --keep --since 28d > /dev/null": "a line for cron",
     "* * * * * root /opt/hpslurm/bin/hpslurm metrics "
     "--output /var/lib/node_exporter/textfile_collector/hpslurm.prom": "a line for cron",
     "[FAIL] P0 memlock-default  n3  this process may lock 64 KiB, expected 8 GiB": "output of hpslurm-check -v",
@@ -75,6 +76,7 @@ PUT_IN = {
     "facts.path": "OFI-PLUGIN",
     "shlex.quote(facts.output.source)": "run.txt",
     "shlex.quote(history.uuid)": "UUID",
+    "shlex.quote(gpu)": "UUID",
     "shlex.quote(nodeset.fold(named.nodes))": "n3",
     "shlex.quote(output.source)": "run.txt",
     "shlex.quote(nodeset.fold(nodes))": "n[2-3]",

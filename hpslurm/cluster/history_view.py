@@ -125,7 +125,7 @@ def _plan(history: History) -> list[str]:
         return []
     node = name_of(suspects[0].node)
     lines = ["", f"What to do about {node}, in order of harm:"]
-    for item in keeps_failing.plan(node, history.gpu(suspects[0].node)):
+    for item in keeps_failing.plan(history.gpu(suspects[0].node)):
         lines += render.wrapped(
             render.INDENT, f"Suggested command (run this yourself): {item.why}", render.terminal_width()
         )

@@ -69,11 +69,10 @@ def line_of(verdict: Verdict, history: History) -> dict[str, Any]:
     }
 
 
-def plan(node: str, gpu: str = "") -> list[Suggestion]:
-    """In order of harm. The node's name is Slurm's own."""
-    where = shlex.quote(node)
+def plan(gpu: str = "") -> list[Suggestion]:
+    """In order of harm."""
     looks = [
-        Suggestion(LOOK, "what happened to it, in order of time", f"hpslurm history --node {where}"),
+        Suggestion(LOOK, "what happened to it, in order of time", "hpslurm history --node {nodes}"),
         Suggestion(LOOK, "measure it against others (in an allocation with it)", "hpslurm nccl-tests --find-slow"),
     ]
     if gpu:
@@ -88,7 +87,7 @@ def plan(node: str, gpu: str = "") -> list[Suggestion]:
 
 def _filled(node: str, gpu: str) -> list[Suggestion]:
     """The plan with the node's name in its commands: the line of one node stands by itself."""
-    return [replace(one, command=one.command.replace("{nodes}", shlex.quote(node))) for one in plan(node, gpu)]
+    return [replace(one, command=one.command.replace("{nodes}", shlex.quote(node))) for one in plan(gpu)]
 
 
 def words(line: Mapping[str, Any]) -> str:
@@ -153,6 +152,6 @@ def found(line: Mapping[str, Any], when: float) -> Finding:
     return KEEPS_FAILING.found(
         words(line),
         evidence=seen,
-        suggest=plan(str(line["node"]), clean(str(line["gpu"]), 80)),
+        suggest=plan(clean(str(line["gpu"]), 80)),
         subject=str(line["node"]),
     )

@@ -21,6 +21,7 @@ from hpslurm.sources.host import COMMANDS, EVENT_FIELDS, SACCT_ENDED_FIELDS, SAC
 PAGE = 86400  # seconds
 SMALLEST = 900  # a page that is cut off is asked for in halves, down to this
 SECONDS = 120.0  # for one page; slurmdbd reads a busy day of a large cluster in some seconds
+DISABLED = ("storage is disabled", "is supported")  # sacct's words, and sacctmgr's: only slurmdbd is supported
 NO_ACCOUNTING = "no accounting here (AccountingStorageType); the epilogs' records have to do"
 _COLUMNS = len(SACCT_ENDED_FIELDS.split(","))
 _EVENT_COLUMNS = len(EVENT_FIELDS.split(","))
@@ -95,7 +96,7 @@ def _asked(root: str, name: str, *words: str) -> Output:
     finally:
         host.end_all()
     if output.status != 0:
-        if "storage is disabled" in output.err + output.out or "only support" in output.err:
+        if any(words in (output.err + output.out).lower() for words in DISABLED):
             raise Unknown(NO_ACCOUNTING)
         raise Unknown(slurm.trouble(name.partition("_")[0], output))
     return output

@@ -75,6 +75,7 @@ FILL = {
     # ours, with the lab's folders in the place of the defaults, and inside an allocation where it wants to be
     r"\bhpslurm metrics --shared": "hpslurm metrics --results @LAB@/shared",
     r"\bhpslurm metrics\b(?! --results)": "hpslurm metrics --results @LAB@/results/n3",
+    r"\bhpslurm history\b": "hpslurm history --no-aws --results @LAB@/shared",
     r"\bhpslurm report\b": "hpslurm report --results @LAB@/shared",
     r"(?<![\w/])hpslurm-check(?=\s|$)": "hpslurm-check --root @LAB@/hosts/n1",
     r"(?<!\S)hpslurm check\b": "in-job hpslurm check --root @LAB@/hosts/{node}",
@@ -148,6 +149,7 @@ STATUSES = {
     r"systemctl status|systemctl is-active": (0, 1, 3, 4),
     r"--fail-on P[01]": (0, 3),
     r"\bjudge\b|hang --from": (0, 3),
+    r"\bhpslurm history\b": (0, 1, 2),  # as far as jobs have ended and left records: tests/lab/test_history.py
 }
 # Works without a word.
 SILENT = (
