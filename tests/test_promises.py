@@ -179,9 +179,9 @@ class TestReadOnly:
 
 
 def snapshot(lab: Lab) -> dict[str, tuple[int, int]]:
-    """Size and time of everything that is not Slurm's own to write."""
+    """Size and time of every file that is not Slurm's own to write; of folders only that they are there."""
     return {
-        str(path): (path.lstat().st_size, path.lstat().st_mtime_ns)
+        str(path): (path.lstat().st_size, path.lstat().st_mtime_ns) if path.is_file() else (0, 0)
         for folder in ("etc", "hosts", "results", "shared", "work")
         for path in Path(lab.path(folder)).rglob("*")
         if not path.is_symlink() and "diagnoses" not in path.parts  # what report found out is kept in results

@@ -171,7 +171,7 @@ def test_hpslurm_is_never_taken_from_a_package_index_by_its_name() -> None:
     """Anybody could put a package of that name there."""
     installs = [words for one in everything().values() for words in _words(one.text) if "pip" in one.text]
     bare = [words for words in installs if "install" in words and re.search(r"\bhpslurm(\[|$)", words[-1])]
-    assert 3 <= len(bare)
+    assert bare
     assert [] == [words for words in bare if "--no-index" not in words]
 
 

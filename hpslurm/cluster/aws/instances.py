@@ -187,8 +187,8 @@ def _look(instance: Instance, cluster: Cluster, alike: int) -> Suggestion:
             f"aws sagemaker list-cluster-nodes {named(cluster)} --instance-group-name-contains "
             f"{shlex.quote(instance.group)} --query {shlex.quote(query)} --output text",
         )
-    which = "--node-logical-id" if instance.id == instance.logical else "--node-id"
+    named_by = "--node-logical-id" if instance.id == instance.logical else "--node-id"
     return Suggestion(
         LOOK, "see what HyperPod says about it", f"aws sagemaker describe-cluster-node {named(cluster)} "
-        f"{which} {shlex.quote(instance.id)}"
+        f"{named_by} {shlex.quote(instance.id)}"
     )  # fmt: skip

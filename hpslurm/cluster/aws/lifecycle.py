@@ -19,6 +19,7 @@ from hpslurm.cluster.aws.view import CLUSTER, Need, Source, View
 from hpslurm.cluster.aws.zones import SUBNETS_IN_USE
 from hpslurm.cluster.holders import owner_line
 from hpslurm.cluster.model import Cluster, Instance
+from hpslurm.core import linear
 from hpslurm.core.finding import CONFIGURE, LOOK, P1, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Unknown
@@ -43,7 +44,7 @@ START, SUCCESS = "[SageMaker] Downloading lifecycle scripts", "[SageMaker] The l
 S3 = "S3 cannot be reached: the subnet needs NAT, or an S3 endpoint (a gateway endpoint in its route table)"
 # what stands in the log -> what it was; the first that any line of an attempt matches
 KNOWN = tuple(
-    (re.compile(pattern), meaning)
+    (linear.compile(pattern), meaning)
     for pattern, meaning in (
         (r"(?i)no space left on device|disk quota exceeded", "the root volume is full"),
         (
