@@ -12,7 +12,7 @@ import click
 
 from hpslurm.cli import options
 from hpslurm.cluster import history, history_view, keeps_failing
-from hpslurm.cluster.aws import checks, machines
+from hpslurm.cluster.aws import machines, whom
 from hpslurm.cluster.history_machines import name_of
 from hpslurm.core import nodeset, policy, records
 from hpslurm.core.policy import Policy
@@ -77,7 +77,7 @@ def command(
     folders = report.folders(rules, results)
     now = time.time()
     asked = history.Asked(now - since, now, partition, user)
-    ask = _asking_aws(checks.Options(cluster, region, profile, since), root) if not no_aws else None
+    ask = _asking_aws(whom.Options(cluster, region, profile, since), root) if not no_aws else None
     progress = Progress()
     try:
         seen = history.look(asked, folders, root, ask_slurm=not no_slurm, ask_aws=ask, say=progress.say)
@@ -102,10 +102,10 @@ def command(
     return 0
 
 
-def _asking_aws(asked: checks.Options, root: str) -> Callable[[], history.Cloud] | None:
+def _asking_aws(asked: whom.Options, root: str) -> Callable[[], history.Cloud] | None:
     """None on a machine that is of no HyperPod cluster and where none was named."""
     host = Host(root)
-    if not checks.means_aws(asked, host):
+    if not whom.means_aws(asked, host):
         return None
     return partial(machines.cloud, asked, host)
 

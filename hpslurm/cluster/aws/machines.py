@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpslurm.cluster.aws import checks
+from hpslurm.cluster.aws import checks, whom
 from hpslurm.cluster.aws.events import EVENTS, INFO, level_of
 from hpslurm.cluster.aws.health_agent import LINES
 from hpslurm.cluster.aws.view import View
@@ -16,7 +16,7 @@ from hpslurm.sources import hyperpod
 from hpslurm.sources.host import Host
 
 
-def cloud(asked: checks.Options, host: Host) -> Cloud:
+def cloud(asked: whom.Options, host: Host) -> Cloud:
     """Never raises: what could not be asked is in ``missing``."""
     try:
         layout = hyperpod.layout(host)
@@ -32,7 +32,7 @@ def cloud(asked: checks.Options, host: Host) -> Cloud:
 
 
 def of_view(view: View) -> Cloud:
-    launched = {one.subject: (one.launched, one.id) for one in checks.instances(view)}
+    launched = {one.subject: (one.launched, one.id) for one in checks.listed(view)}
     missing = []
     for need in (EVENTS, LINES):
         answer = view.answers.get(need.name)
