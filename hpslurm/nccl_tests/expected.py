@@ -31,6 +31,18 @@ def expected(name: str, nodes: int, gpus: int, collective: str, size: int) -> tu
     return None
 
 
+WHOLE_NODE = 8  # GPUs; the least of any fabric is that of whole nodes
+SATURATED = 1 << 30  # bytes
+
+
+def least(gpu: str, nodes: int, gpus: int, collective: str, size: int) -> float | None:
+    """GB/s below which whole nodes with this GPU are far from normal on any fabric; for a machine that nobody named."""
+    if collective != "all_reduce" or gpus != WHOLE_NODE or size < SATURATED or "PCIe" in gpu or "NVL" in gpu:
+        return None
+    row = next((row for row in tables()["floor"] if row["gpu"] in gpu), None)
+    return None if row is None else float(row["several" if nodes > 1 else "one"])
+
+
 def ceiling(name: str, nodes: int, gpus: int, collective: str = "all_reduce") -> float | None:
     """GB/s that all_reduce cannot exceed on this hardware, or None where the table cannot tell.
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from hpslurm.core.finding import LOOK, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
-from hpslurm.nccl_tests.expected import ceiling, expected, limits_of
+from hpslurm.nccl_tests.expected import ceiling, expected, least, limits_of
 from hpslurm.nccl_tests.ranks import collective_of
 from hpslurm.nccl_tests.rules import ABOVE, FAILED, LOW, NO_FLOOR
 from hpslurm.nccl_tests.verdict import BELOW, FAR_BELOW, GOOD, NOT_COMPARED, TOO_MUCH, Facts, Size
@@ -48,12 +48,20 @@ def _compared(facts: Facts, table: Table, policy: Policy, nodes: int, gpus: int,
     elif known is not None:
         wanted, source = known
         warn = policy.bandwidth_warn_below * wanted
+    elif (floor := _least(facts, table, nodes, gpus, size)) and low < floor:
+        return Size(size, low, BELOW, floor, floor, 0.0, roof, "the least of whole nodes with this GPU on any fabric")
     else:
         return Size(size, low, TOO_MUCH if too_much else NOT_COMPARED, ceiling=roof)
     fail = policy.bandwidth_fail_below * wanted
     warn = max(warn, fail)
     outcome = TOO_MUCH if too_much else FAR_BELOW if low < fail else BELOW if low < warn else GOOD
     return Size(size, low, outcome, wanted, warn, fail, roof, source)
+
+
+def _least(facts: Facts, table: Table, nodes: int, gpus: int, size: int) -> float | None:
+    if facts.instance or not table.devices or table.elided:
+        return None
+    return least(table.devices[-1].name, nodes, gpus, collective_of(table), size)
 
 
 def findings(sizes: tuple[Size, ...], facts: Facts, nodes: int | None) -> Iterator[Finding]:

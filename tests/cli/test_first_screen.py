@@ -118,7 +118,7 @@ def test_6_half_the_cluster_down_by_one_cause(controller: Callable[..., Screen])
     screen = controller(HALF, seen={name: [lost()] if number < 10 else [] for number, name in enumerate(HALF)})
     assert fits(screen)
     assert "[FAIL] Cluster: 10 of 20 nodes need attention, 1 trouble of the cluster itself" == screen[0]
-    assert screen[1].startswith("Cause     10 of 20 nodes ask for a reboot or a replacement")
+    assert screen[1].startswith("Cause     10 of 20 nodes are in trouble at once")
     row = next(line for line in screen if line.startswith("ip-10-1-0-[1-10]"))
     assert row.endswith("  drain")  # the reboots are taken back: one cause is likelier
     assert len(screen) <= 20

@@ -478,6 +478,20 @@ def test_fewer_ranks_than_are_listed_are_a_run_that_never_left_its_node():
     assert "busbw-never-left-node" in ids(text)
 
 
+@pytest.mark.parametrize(
+    ("rate", "gpu", "size", "words"),
+    [
+        (99.9, "NVIDIA H100 80GB HBM3", GIB, "low"),
+        (100.0, "NVIDIA H100 80GB HBM3", GIB, "nothing to compare with"),
+        (99.9, "NVIDIA H100 80GB HBM3", GIB // 2, "nothing to compare with"),
+        (99.9, "NVIDIA H100 PCIe", GIB, "nothing to compare with"),
+    ],
+)
+def test_a_machine_without_a_name_is_low_below_what_its_gpu_gives_anywhere(rate, gpu, size, words):
+    text = re.sub(r"(\[0[^\]]*\]) .*", rf"\1 {gpu}", fake.table({size: rate}))
+    assert words == verdict(text, instance="").words
+
+
 @pytest.mark.parametrize("host", ["h", "pod-0"])
 def test_tcp_is_named_without_being_told_the_number_of_nodes(host):
     lines = [line for line in fake.table({GIB: 0.8}, hosts=["a", "b"], gpus=1).splitlines() if "Rank  0" not in line]
