@@ -159,6 +159,7 @@ class TestReadOnly:
             "what-if": [["what-if", "--policy", f"{tmp_path}/policy.toml", "--records", lab.results("n1")]],
         }
         assert set(COMMANDS) == set(lines)  # a new command is tried here, too
+        Path(lab.results("n1"), "diagnoses").mkdir(mode=0o750)  # where report keeps what it found out
         files = snapshot(lab)
         nodes, jobs, log = state_of(lab), lab.run("squeue", "-a", "-h").stdout, lab.log("slurmctld")
         for line in (one for tries in lines.values() for one in tries):
@@ -184,7 +185,7 @@ def snapshot(lab: Lab) -> dict[str, tuple[int, int]]:
         str(path): (path.lstat().st_size, path.lstat().st_mtime_ns) if path.is_file() else (0, 0)
         for folder in ("etc", "hosts", "results", "shared", "work")
         for path in Path(lab.path(folder)).rglob("*")
-        if not path.is_symlink() and "diagnoses" not in path.parts  # what report found out is kept in results
+        if not path.is_symlink() and "diagnoses" not in path.parts
     }
 
 

@@ -8,7 +8,7 @@ of one user fail more than those of another. The chance of so many or more is th
     P(X >= k | m) = 1 - sum_{i<k} e^-m m^i / i!
 
 of each kind of failure; the smallest counts, corrected for the number of kinds (Bonferroni) and, over all nodes, by
-the method of Benjamini and Hochberg: of the nodes accused, at most one in twenty is well. The worst node is taken
+the method of Benjamini and Hochberg: of the nodes accused, at most three in a hundred are well. The worst node is taken
 first; failures of jobs that it took part in then count no more against the nodes that were with it
 (explaining away), and the others are judged again. docs/history.md has the sources. Pure.
 """
@@ -22,7 +22,7 @@ from hpslurm.cluster.history_jobs import HARD, NAMED, SOFT, Failure
 from hpslurm.core.values import dataclass
 
 SUSPECT, WATCH, FEW, USUAL = "suspect", "watch", "few data", "as others"
-SURE = 0.05  # share of nodes wrongly accused up to which a node is a suspect
+SURE = 0.03  # share of nodes wrongly accused up to which a node is a suspect
 MAYBE = 0.2  # and up to which it is watched
 ROUNDS = 2  # the usual rates are taken again without those that the first round accuses
 FEWEST = 3  # failures of a suspect; two may be an accident
