@@ -110,7 +110,10 @@ ELSEWHERE = {
     r"\bdkms\b": ("dkms", "Debian's dkms"),
     r"\bchronyc\b|/etc/chrony\b": ("chronyc", "Debian's chrony, which starts a daemon"),
     r"\bresolvectl\b": ("resolvectl", "Debian's systemd-resolved, which changes the machine's DNS"),
-    r"\bsystemctl (status|is-active)|\btimedatectl\b|\bloginctl\b|\bjournalctl\b": ("/run/systemd/system", "systemd"),
+    r"\bsystemctl (status|is-active|show)|\btimedatectl\b|\bloginctl\b|\bjournalctl\b": (
+        "/run/systemd/system",
+        "systemd",
+    ),
     r"/var/log/provision/": ("/var/log/provision", "HyperPod's lifecycle scripts"),
     r"\bless\b": ("less", "Debian's less"),
     r"/cpufreq/": ("/sys/devices/system/cpu/cpufreq/policy0", "a machine that may choose its clock"),
