@@ -155,7 +155,7 @@ def hook(name: str, words: list[str], env: Mapping[str, str]) -> str:
     policy = site_policy(given.get("policy") or policies.PATH, node, host)
     for problem in policy.problems:
         say(problem)
-    if policy.partitions and env.get("SLURM_JOB_PARTITION", "") not in (*policy.partitions, ""):
+    if policy.partitions and _elsewhere(name, host, policy, node, env.get("SLURM_JOB_PARTITION", "")):
         return OK
     results_folder = given.get("results") or policy.results
     host.locks = f"{results_folder}/locks"
@@ -180,6 +180,15 @@ def hook(name: str, words: list[str], env: Mapping[str, str]) -> str:
     if name == "epilog" and writer.part and policy.scan_job_output:
         _add_output(writer, policy, results_folder, env, began + limit)
     return DRAIN if gated else OK
+
+
+def _elsewhere(name: str, host: Host, policy: Policy, node: str, partition: str) -> bool:
+    """Whether the policy's partitions leave this job out, or, where no job is, this node. What cannot be told is in."""
+    if name != "health":
+        return partition not in (*policy.partitions, "")
+    from hpslurm.sources import partitions
+
+    return partitions.is_in_one(host, node, policy.partitions) is False
 
 
 def _all_results(

@@ -160,6 +160,20 @@ def test_other_partitions_are_left_alone(tmp_path: Path, machine: Path) -> None:
     assert (tmp_path / "results").exists()
 
 
+@pytest.mark.parametrize(
+    ("conf", "looks"),
+    [("PartitionName=gpu Nodes=n[2-9]\n", False), ("PartitionName=gpu Nodes=n[1-9]\n", True), (None, True)],
+)
+def test_the_health_check_leaves_nodes_of_other_partitions_alone(
+    tmp_path: Path, machine: Path, conf: str | None, looks: bool
+) -> None:
+    if conf:
+        (machine / "etc/slurm").mkdir(parents=True)
+        (machine / "etc/slurm/slurm.conf").write_text(conf)
+    assert "ok\n" == run(tmp_path, name="health", policy="partitions = ['gpu']", SLURM_JOB_PARTITION="")[0]
+    assert looks is (tmp_path / "results/nodes/n1.health.jsonl").exists()
+
+
 @pytest.mark.parametrize("words", [["--bogus", "1"], ["--limit", "soon"], ["stray"]])
 def test_a_wrong_word_in_the_script_is_said_and_the_job_goes_on(
     tmp_path: Path, machine: Path, words: list[str]

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hpslurm.core import whole_file
+from hpslurm.core.text import size
 from hpslurm.core.values import dataclass, field, replace
 from hpslurm.job.logs import shares
 
@@ -93,7 +94,7 @@ def fitted(parts: Sequence[Part], limit: int) -> tuple[list[Part], list[tuple[st
                 left -= given[part.name]
         cut = [_cut(part, given[part.name]) if part.name in given else part for part in kept]
         missing += [
-            (old.name, f"{len(old.data)} bytes do not fit into {limit}; pass a larger --max-size")
+            (old.name, f"{size(len(old.data))} do not fit into {size(limit)}; pass a larger --max-size")
             for old, new in zip(kept, cut, strict=True)
             if new is None
         ]

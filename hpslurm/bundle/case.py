@@ -13,6 +13,9 @@ from hpslurm.core import nodeset
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass
 
+# How a formula begins for a spreadsheet, in full width too, and what would take the tabs behind it into its cell.
+FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20", '"')
+LONGEST_CELL = 4000
 MOST_NODES = 8  # in the summary; nodes.tsv has all
 MOST_ERRORS = 8
 LONGEST = 300  # characters of an error line in the summary; errors.txt has all of it
@@ -146,8 +149,14 @@ def nodes_table(rows: Iterable[Any]) -> str:
     """``nodes.tsv``, from the rows of the HTML report."""
     head = "node\tinstance\tgroup\trole\tslurm\treason\thyperpod\tfindings"
     body = [
-        "\t".join((row.name, row.instance, row.group, row.role, row.slurm, row.reason, row.hyperpod,
-                   " ".join(name for name, _ in row.findings)))
+        "\t".join(map(_cell, (row.name, row.instance, row.group, row.role, row.slurm, row.reason, row.hyperpod,
+                              " ".join(name for name, _ in row.findings))))
         for row in rows
     ]  # fmt: skip
     return "\n".join([head, *body]) + "\n"
+
+
+def _cell(text: str) -> str:
+    """A cell that a spreadsheet takes for text: what begins like a formula stands behind an apostrophe."""
+    text = clean(text, LONGEST_CELL)
+    return f"'{text}" if text.startswith(FORMULA) else text

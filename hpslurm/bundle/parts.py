@@ -442,7 +442,7 @@ def _brought(request: Request, parts: _Parts) -> list[Record]:
     """Records of folders that were named, as hpslurm-check --json leaves them."""
     kept: list[Record] = []
     for folder in request.reports:
-        some, unreadable = records.read_folder(folder)
+        some, unreadable = records.read_folder(folder, named=False)
         kept += (replace(record, node=node_records.node_of(record)) for record in some)
         for refused in unreadable:
             parts.miss(f"records/{os.path.basename(folder)}", str(refused))

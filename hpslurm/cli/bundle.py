@@ -23,7 +23,7 @@ from hpslurm.bundle.parts import Bundle, Request, WrongWindow, collect, utc
 from hpslurm.cli import options
 from hpslurm.cluster.aws import whom
 from hpslurm.core import records
-from hpslurm.core.text import clean, whole
+from hpslurm.core.text import clean, size, whole
 from hpslurm.show import render
 from hpslurm.show.progress import Progress
 from hpslurm.sources.slurm import JOB_ID
@@ -56,10 +56,10 @@ class Size(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
         match = re.fullmatch(r"(\d{1,12})([KMG]?)(?:i?B)?", str(value).strip(), re.IGNORECASE)
-        size = int(match[1]) * _UNITS[match[2].upper()] if match else 0
-        if not LEAST <= size <= MOST:
+        count = int(match[1]) * _UNITS[match[2].upper()] if match else 0
+        if not LEAST <= count <= MOST:
             self.fail(f"{str(value)[:40]!r} is not a valid size (1M to 1G); write 50M", param, ctx)
-        return size
+        return count
 
 
 @click.command(
@@ -245,18 +245,18 @@ def text(parts: list[Part], manifest: Mapping[str, Any], output: str, written: M
     yield f"Window: {window['since']} to {window['until']} (UTC), by {window['source']}"
     width = max(len(file["name"]) for file in manifest["files"])
     for file in manifest["files"]:
-        notes = [f"{file['left_out']} bytes left out"] if file["left_out"] else []
+        notes = [f"{size(file['left_out'])} left out"] if file["left_out"] else []
         notes += [file["note"]] if file["note"] else []
         notes += [f"masked {sum(file['masked'].values())}"] if file["masked"] else []
-        yield f"  {file['name']:{width}}  {file['bytes']:>11,}  {', '.join(notes)}".rstrip()
+        yield f"  {file['name']:{width}}  {size(file['bytes']):>10}  {', '.join(notes)}".rstrip()
     hidden = ", ".join(f"{rule} {count}" for rule, count in manifest["masked"].items()) or "nothing"
     yield f"Masked: {hidden}"
     missing = f", missing: {len(manifest['missing'])}" if manifest["missing"] else ""
-    yield f"{len(parts)} files, {manifest['bytes']:,} bytes of at most {manifest['limit']:,}{missing}"
+    yield f"{len(parts)} files, {size(manifest['bytes'])} of at most {size(manifest['limit'])}{missing}"
     if not written:
         yield f"Nothing was written. Without --dry-run it becomes {clean(output, 200)}"
         return
-    yield f"Wrote {clean(output, 200)}, {written['file_bytes']:,} bytes, sha256 {written['file_sha256']}"
+    yield f"Wrote {clean(output, 200)}, {size(written['file_bytes'])}, sha256 {written['file_sha256']}"
     yield f"Names behind the pseudonyms, for you alone: {clean(written['names_file'], 200)}"
     yield "Read it before you send it; case.txt is to be pasted into the case."
     yield "Suggested command (run this yourself): hand the file over where the case's attachments are too small for it"

@@ -190,6 +190,8 @@ def command(ctx: click.Context, /, **chosen: Any) -> int:
         gpus = prepare.gpus_of(request.gpus, where, name)
         how = prepare.how_to_start(request, where, gpus)
         how = replace(how, logs=prepare.folder_for(request.output, where.job, make=not dry))
+        if not dry and (word := prepare.word_for_root(how.logs, os.geteuid())):
+            warn(word)
         return (find_slow_node if request.searches else measure)(request, where, how, policy, name)
 
 

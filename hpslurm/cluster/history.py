@@ -28,6 +28,7 @@ from hpslurm.sources import sacct, slurm
 from hpslurm.sources.host import Host
 
 SAME_JOB = 86400.0  # seconds between a job's end and its diagnosis; job ids come again
+HEAD = 4096  # bytes of a record that hold its first line
 MOST_RECORDS = 200_000  # epilogs whose first line is read
 MOST_JUDGED = 5_000  # failed jobs without a kept diagnosis whose records are read and judged now
 SECONDS = 25.0  # for what Slurm is asked of now
@@ -251,7 +252,7 @@ class _Kept:
         for name in files:
             node = name.removesuffix(".epilog.jsonl")
             try:
-                run = records.parse(records.read_text(f"{folder}/{name}", 4096), node, report.EPILOG).run
+                run = records.read(f"{folder}/{name}", node, report.EPILOG, HEAD).run
             except (OSError, ValueError) as error:
                 self.troubles.append(f"{folder}/{name}: {probe.reason(error)}")
                 continue
@@ -286,9 +287,8 @@ class _Kept:
             try:
                 for name in os.listdir(place):
                     if name.endswith(".prolog.jsonl"):
-                        run = records.parse(
-                            records.read_text(f"{place}/{name}", 4096), name.split(".")[0], report.PROLOG
-                        ).run
+                        node = name.removesuffix(".prolog.jsonl")
+                        run = records.read(f"{place}/{name}", node, report.PROLOG, HEAD).run
                         return float(run.get("time") or 0)
             except (OSError, ValueError):
                 continue

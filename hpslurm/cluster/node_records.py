@@ -50,7 +50,7 @@ def read(folders: Iterable[str]) -> Kept:
     kept: list[Record] = []
     unreadable: list[Unreadable] = []
     for folder in folders:
-        of_folder, not_read = records.read_folder(folder)
+        of_folder, not_read = records.read_folder(folder, named=False)
         kept += (replace(record, node=node_of(record)) for record in of_folder)
         unreadable += not_read
     return Kept(records.newest(kept), tuple(unreadable), frozenset(record.hook for record in kept))

@@ -477,8 +477,12 @@ def all_records(results: str, node: str = "") -> tuple[list[Record], list[Unread
     return list(unique.values()), unreadable
 
 
-def read_folder(folder: str, node: str = "") -> tuple[list[Record], list[Unreadable]]:
-    """Every ``<node>.<hook>.jsonl`` of a folder, or one node's."""
+def read_folder(folder: str, node: str = "", *, named: bool = True) -> tuple[list[Record], list[Unreadable]]:
+    """Every ``<node>.<hook>.jsonl`` of a folder, or one node's.
+
+    ``named``: each is named after its node, and refused where it says another's. Else whoever
+    reads goes by what stands inside: srun cannot put Slurm's node name into a file name.
+    """
     found, unreadable = [], []
     try:
         refuse_foreign(folder)
@@ -493,16 +497,20 @@ def read_folder(folder: str, node: str = "") -> tuple[list[Record], list[Unreada
         if not shape or (node and shape[1] != node) or (shape[3] and name.removesuffix(".part") in whole):
             continue
         try:
-            found.append(read(f"{folder}/{name}", shape[1], shape[2]))
+            path = f"{folder}/{name}"
+            found.append(read(path, shape[1], shape[2]) if named else parse(read_text(path), shape[1], shape[2]))
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) and error.strerror else error
             unreadable.append(Unreadable(f"{folder}/{name}", clean(str(why)), shape[1], shape[2]))
     return found, unreadable
 
 
-def read(path: str, node: str, hook: str) -> Record:
-    """One record. Raises OSError, or ValueError for a file that root does not own alone."""
-    return parse(read_text(path), node, hook)
+def read(path: str, node: str, hook: str, most: int = LARGEST) -> Record:
+    """One record. Raises OSError, or ValueError for a file that root does not own alone or that is another node's."""
+    record = parse(read_text(path, most), node, hook)
+    if (own := record.run.get("node") or node) != node:
+        raise ValueError(f"refused: {clean(str(own), 80)} wrote it, not the node that the file is named after")
+    return record
 
 
 def read_text(path: str, most: int = LARGEST) -> str:

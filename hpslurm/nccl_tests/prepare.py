@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from hpslurm.core import records
 from hpslurm.core.probe import Unknown
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass, replace
@@ -141,6 +142,23 @@ def folder_for(path: str, job: str, *, make: bool) -> str:
         except OSError as error:
             raise CannotRun(f"{path}: {error.strerror}: name a folder that all nodes share with --output") from None
     return path
+
+
+def word_for_root(folder: str, uid: int) -> str:
+    """What root must know before all ranks write where others may put a link: we follow none, but NCCL opens its
+    files (NCCL_DEBUG_FILE) itself. Empty where there is nothing to say."""
+    if uid:
+        return ""
+    try:
+        records.refuse_foreign(folder)
+        records.refuse_foreign_above(folder)
+    except PermissionError as error:
+        where = clean(str(error.filename), 200)
+        return (
+            f"this runs as root, and others may put a link where NCCL writes ({where}: {error.strerror}): "
+            "run it as the user whose directory it is, or name a directory of root's with --output"
+        )
+    return ""
 
 
 def how_to_start(request: Request, where: launch.Allocation, gpus: int) -> steps.How:

@@ -13,6 +13,8 @@ from hpslurm.core.values import asdict
 from hpslurm.nccl_tests.runs import FAILED, HUNG, OK, WRONG, Options, Result, Run, State, observe
 from hpslurm.nccl_tests.search import next_round
 
+MOST = 1000  # of anything that an option counts: --preset full asks for 24
+
 
 def head_line(state: State, program: str) -> dict[str, Any]:
     """The first line of a search: all that the planner needs besides results."""
@@ -46,8 +48,8 @@ def resumed(text: str, source: str) -> tuple[State, tuple[Result, ...]]:
 
     Raises ValueError that names file and line; a last line that was cut off is passed over.
     """
-    lines = text.splitlines()
-    state = _head(lines[0] if lines else "", source)
+    lines = text.removesuffix("\n").split("\n")
+    state = _head(lines[0], source)
     rounds = _rounds(lines, state, source)
     for number in range(len(rounds)):
         planned = next_round(state)
@@ -66,7 +68,7 @@ def _rounds(lines: Sequence[str], state: State, source: str) -> dict[int, list[R
     for number, line in enumerate(lines[1:], start=2):
         try:
             place, result = _row(line)
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             if number == len(lines):
                 break
             raise ValueError(f"{source}: line {number} is not a result of a run") from None
@@ -82,21 +84,25 @@ def _head(line: str, source: str) -> State:
         head = json.loads(line)
         nodes, blocks, given = head["nodes"], head["blocks"], head["options"]
         texts = [*nodes, *blocks, *blocks.values()]
-        if head["type"] != "search" or not all(isinstance(text, str) for text in texts) or len(set(nodes)) < len(nodes):
+        if head["type"] != "search" or not all(isinstance(text, str) for text in texts):
+            raise ValueError
+        if type(nodes) is not list or len(set(nodes)) < max(2, len(nodes)) or type(given) is not dict:
             raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ValueError(f"{source}: line 1 does not begin a search (written by --find-slow)") from None
     usual = asdict(Options())
     if set(given) != set(usual) or any(type(given[name]) is not type(value) for name, value in usual.items()):
         raise ValueError(f"{source}: line 1 was written by another version of hpslurm; start a new search")
+    if any(not 0 <= given[name] <= MOST for name in usual if name != "seed"):
+        raise ValueError(f"{source}: line 1 asks for more than any search does; start a new search")
     return State(tuple(nodes), Options(**given), dict(blocks))
 
 
 def _row(line: str) -> tuple[int, Result]:
-    """The round, and what a run came to. Raises ValueError, KeyError, TypeError or RecursionError."""
+    """The round, and what a run came to. Raises ValueError, KeyError, TypeError, OverflowError or RecursionError."""
     row = json.loads(line)
     kind, nodes, rail, rate, place = row["kind"], row["nodes"], row["rail"], row["rate"], row["round"]
-    whole = all(type(number) is int and number >= 0 for number in (place, rail or 0))
+    whole = all(type(number) is int and number >= 0 for number in (place, 0 if rail is None else rail))
     named = isinstance(nodes, list) and all(isinstance(text, str) for text in (kind, row["status"], *nodes))
     measured = rate is None or (type(rate) in (int, float) and 0 <= rate < float("inf"))
     if not (whole and named and measured):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from hpslurm.core import probe, records
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import PASS, SKIP, Result
-from hpslurm.setup import doctor_scripts, doctor_site, doctor_software, hook_lines
+from hpslurm.setup import doctor_owner, doctor_scripts, doctor_site, doctor_software, hook_lines
 from hpslurm.show import plan, render, screen
 from hpslurm.sources.host import Host
 
@@ -22,6 +22,7 @@ def run(host: Host, rules: Policy) -> Iterator[Result]:
         "hook_scripts": doctor_scripts,
         "site": SimpleNamespace(collect=lambda _: doctor_site.collect(rules), judge=doctor_site.judge),
         "software": doctor_software,
+        "owner": doctor_owner,
     }
     for name, part in parts.items():
         yield probe.run(name, part, host, rules)  # type: ignore[arg-type]
@@ -32,6 +33,7 @@ SAYS = {
     "hook_scripts": "entry scripts, their folders and time limits",
     "site": "policy, records and versions",
     "software": "Python, packages and programs",
+    "owner": "owner and mode of the installation",
 }
 
 

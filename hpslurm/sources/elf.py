@@ -37,7 +37,7 @@ class _File:
         head = os.pread(self.handle, 64, 0)
         if head[:6] != b"\x7fELF\x02\x01" or len(head) < 64:
             os.close(self.handle)
-            raise Broken(f"{path} is no 64-bit shared library")
+            raise Broken(f"{path} is not a 64-bit shared library")
         self.machine = _number(head, 18, 2)
         self.segments = self._table(_number(head, 32, 8), _number(head, 54, 2), _number(head, 56, 2), 56)
         self.head = head
@@ -75,7 +75,7 @@ def read(path: str) -> Library:
         file = _File(path)
         dynamic = next((one for one in file.segments if _number(one, 0, 4) == DYNAMIC), None)
         if dynamic is None:
-            raise Broken(f"{path} is no shared library")
+            raise Broken(f"{path} is not a shared library")
         size = min(_number(dynamic, 32, 8), 1 << 16)
         data = file.read(size, _number(dynamic, 8, 8))
         if len(data) < size or not size:

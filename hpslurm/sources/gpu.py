@@ -161,7 +161,7 @@ def snapshot(host: Host) -> Snapshot:
         try:
             return plain_snapshot(json.loads(host.read("/gpus.json")))
         except _WRONG as error:
-            raise Unknown(f"{host.path('/gpus.json')} is no snapshot: {error}") from None
+            raise Unknown(f"{host.path('/gpus.json')} is not a valid snapshot: {error}") from None
     try:
         output = host.answer("nvml")
     except Busy as busy:
@@ -257,7 +257,7 @@ def _gpu(row: dict[str, Any]) -> Gpu:
 def _number(value: Any, name: str) -> int | None:
     if value is None or isinstance(value, int):
         return value
-    raise ValueError(f"{name} is {value!r}, a whole number wanted")
+    raise ValueError(f"{name} is {value!r}, expected a whole number")
 
 
 def _numbers(value: Any, name: str, length: int = -1) -> tuple[int | None, ...]:
@@ -266,7 +266,7 @@ def _numbers(value: Any, name: str, length: int = -1) -> tuple[int | None, ...]:
     lack = name in _MAY_LACK
     if good and all(isinstance(one, int) or (lack and one is None) for one in value):
         return tuple(value)
-    raise ValueError(f"{name} is {value!r}, {length or 'some'} whole numbers wanted")
+    raise ValueError(f"{name} is {value!r}, expected {length or 'some'} whole numbers")
 
 
 def _counters(value: dict[str, Any], name: str) -> dict[str, Any]:

@@ -342,7 +342,7 @@ class Host:
             return None
         number = whole(text)
         if number is None:
-            raise Unknown(f"{path} holds no number but {clean(text, 40)!r}")
+            raise Unknown(f"{path} is not a number: {clean(text, 40)!r}")
         return number
 
     # processes

@@ -78,9 +78,9 @@ def _json(host: Host, path: str) -> dict[str, Any] | None:
     except PermissionError:
         raise Unknown(f"only root may read {path}: use sudo") from None
     except ValueError as error:
-        raise Unknown(f"{path} is no JSON: {error}") from None
+        raise Unknown(f"{path} is not valid JSON: {error}") from None
     if not isinstance(raw, dict):
-        raise Unknown(f"{path} holds no JSON object")
+        raise Unknown(f"{path} is not a JSON object")
     return raw
 
 

@@ -115,7 +115,7 @@ class End:
     @property
     def why(self) -> str:
         if self.ok:
-            return "ended well"
+            return "completed"
         if not self.started:
             return f"Slurm did not start it within {self.step.seconds:.0f} s (are the nodes busy with another step?)"
         if self.timed_out:
@@ -150,9 +150,9 @@ def nodes_in(text: str) -> tuple[str, ...]:
     try:
         nodes = tuple(nodeset.unfold(text))
     except nodeset.NoNodeList as error:
-        raise CannotLaunch(f"{clean(text, 80)!r} is no node list: {clean(str(error))}") from error
+        raise CannotLaunch(f"{clean(text, 80)!r} is not a valid node list: {clean(str(error))}") from error
     if strange := [node for node in nodes if not _NODE.fullmatch(node)]:
-        raise CannotLaunch(f"{clean(strange[0], 80)!r} is no node name")
+        raise CannotLaunch(f"{clean(strange[0], 80)!r} is not a valid node name")
     return nodes
 
 

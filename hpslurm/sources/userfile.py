@@ -17,7 +17,7 @@ from collections.abc import Callable
 from errno import ELOOP
 from typing import NoReturn
 
-from hpslurm.core.text import clean
+from hpslurm.core.text import clean, size
 from hpslurm.core.values import dataclass
 
 LIMIT = 8 << 20  # bytes, half of them from either end of a larger file
@@ -222,12 +222,12 @@ def _taken(shown: str, data: bytearray, ended: bool, seconds: float) -> Taken:
         )
     if words[0] != "ok":
         return Taken(note=f"{shown}: {clean(words[1], 80)}")
-    size, head = (int(word) for word in words[1].split()[:2])
+    total, head = (int(word) for word in words[1].split()[:2])
     body = bytes(data[_HEADER:])
-    wanted = size if head == size else None
+    wanted = total if head == total else None
     note = (
         ""
         if ended and (wanted is None or len(body) >= wanted)
-        else f"{shown}: only {len(body)} bytes came within {seconds:g} s"
+        else f"{shown}: only {size(len(body))} came within {seconds:g} s"
     )
-    return Taken(body[:head], body[head:], size, note)
+    return Taken(body[:head], body[head:], total, note)

@@ -93,7 +93,7 @@ def test_small_records_stay_where_a_large_one_does_not_fit() -> None:
     parts = [*many(RECORDS, 3, 1000), Part("records/large", "x" * 90_000, "", RECORDS)]
     kept, missing = archive.fitted(parts, 10_000)
     assert 3 == len(kept)
-    assert [("records/large", "90000 bytes do not fit into 10000; pass a larger --max-size")] == missing
+    assert [("records/large", "87.8 KiB do not fit into 9.7 KiB; pass a larger --max-size")] == missing
 
 
 def test_files_are_for_us_alone_and_nothing_else_is_left(tmp_path: Path) -> None:

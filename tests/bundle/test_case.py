@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+
+import pytest
+
 from hpslurm.bundle import case
 from hpslurm.bundle.case import Case, Node
+from hpslurm.show.page import Row
 
 ITEMS = (
     "Cluster name", "Cluster ARN", "AWS region", "Orchestrator", "Slurm controller", "Window (UTC)", "Job",
@@ -45,3 +50,18 @@ def test_the_readme_tells_of_files_that_are_there_and_of_no_others() -> None:
     assert "report-*.txt" in text
     assert "cluster.json" not in text
     assert "Hidden: address 3." in text
+
+
+@pytest.mark.parametrize(
+    "reason", ['=HYPERLINK("http://x/","look")', "+1", "-2+3", "@SUM(A1)", '"=1+1"', "\uff1d1", "\t=1", " =1", "\r=1"]
+)
+def test_no_cell_of_the_table_of_nodes_is_a_formula_to_a_spreadsheet(reason: str) -> None:
+    row = Row("n1", "worker", "g", "i-1", "DOWN", reason, "Running", "", "", (), "ok")
+    head, cells = csv.reader(case.nodes_table([row]).splitlines(), delimiter="\t")
+    assert len(head) == len(cells)
+    assert f"'{reason.strip()}" == cells[5]
+
+
+def test_a_plain_cell_of_the_table_of_nodes_stays_as_it_is() -> None:
+    row = Row("n1", "worker", "g", "i-1", "DOWN", "Xid 79 = off the bus", "Running", "", "", (), "ok")
+    assert "n1\ti-1\tg\tworker\tDOWN\tXid 79 = off the bus\tRunning\t" == case.nodes_table([row]).splitlines()[1]

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from hpslurm.core.text import size
 from tests.aws_server import serve
 
 PROGRAM = (sys.executable, "-c", "from hpslurm.cli import main; main()", "bundle")
@@ -227,7 +228,10 @@ def test_a_large_log_is_cut_to_the_limit_and_its_middle_is_still_in_errors(bundl
     assert f"[hpslurm bundle: {cut['left_out']} bytes are left out here]" in log
     assert error not in log
     assert f"logs/job.out:60002: {error}" in files["errors.txt"].splitlines()
-    assert "bytes left out" in done.stdout
+    (listed,) = [line for line in done.stdout.splitlines() if line.startswith("  logs/job.out ")]
+    assert ["logs/job.out", *size(cut["bytes"]).split()] == listed.split()[:3]
+    assert f"{size(cut['left_out'])} left out" in listed
+    assert (True, False) == ("of at most 1 MiB" in done.stdout, " bytes" in listed)
 
 
 def test_the_same_parts_have_the_time_that_was_asked_for(bundle: Any, tmp_path: Path) -> None:

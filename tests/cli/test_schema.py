@@ -141,6 +141,8 @@ def of_what_if(tmp_path: Path, kept: Path) -> list[dict[str, Any]]:
     for line in low:  # the same machine, as a policy with a higher threshold would have found it
         if line["type"] == "result" and line["probe"] == "memlock":
             line["facts"]["soft"] = 65536
+        if line["type"] == "run":
+            line["node"] = "n9"
     (kept / "nodes/n9.prolog.jsonl").write_text("".join(json.dumps(line) + "\n" for line in low))
     return hpslurm("what-if", "--json", "--policy", str(policy), "--records", str(kept))
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hpslurm.cluster import gather
 from hpslurm.cluster.join import join
 from hpslurm.cluster.model import CONTROLLER, LOGIN, WORKER
 from hpslurm.core.records import Record
 from hpslurm.sources import hyperpod
 from hpslurm.sources.host import Host
-from hpslurm.sources.slurm import Queued, SlurmNode
+from hpslurm.sources.slurm import Queued, SlurmNode, queue_of_text
 
 NOW = 1_800_000_000.0
 NEW = "i-0123456789abcdef0"
@@ -58,6 +60,13 @@ def test_jobs_are_found_on_every_node_of_their_folded_list():
     ]
     nodes = [SlurmNode(f"n{number}", "MIXED") for number in range(1, 5)]
     assert [1, 0, 1, 1] == [len(one.jobs) for one in join(nodes, NOW, queue=jobs).members]
+
+
+@pytest.mark.parametrize("nodes", ["n1[", "n[1-", "n[1-2]]x[", "n[9-1]", "[", "n[1-1000000000]", "n1!n1"])
+def test_a_list_of_nodes_that_is_none_puts_the_job_on_no_node_and_leaves_the_others_theirs(nodes):
+    text = f"7|RUNNING|alice|1|all|1|Unknown|Unknown|{nodes}|None\n8|RUNNING|bob|2|all|1|Unknown|Unknown|n2|None\n"
+    members = join([SlurmNode("n1", "MIXED"), SlurmNode("n2", "MIXED")], NOW, queue=queue_of_text(text)).members
+    assert [[], [8]] == [[job.id for job in one.jobs] for one in members]
 
 
 RESOURCES = """

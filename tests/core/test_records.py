@@ -407,3 +407,20 @@ def test_the_shared_folder_is_cleaned_once_a_day_by_age(tmp_path: Path) -> None:
     again.chmod(0o755)
     assert "" == records.copy_to_shared(writer.path, str(local), str(shared), 5, 90)
     assert again.exists()  # not twice a day
+
+
+def test_a_record_that_was_given_another_nodes_name_is_refused_and_blames_nobody(tmp_path: Path) -> None:
+    writer = write(tmp_path, node="n1")
+    writer.close()
+    for folder in (f"{tmp_path}/jobs/77", f"{tmp_path}/nodes"):
+        os.rename(f"{folder}/n1.prolog.jsonl", f"{folder}/n2.prolog.jsonl")
+    for found, (refused,) in (records.job_records(str(tmp_path), "77"), records.node_records(str(tmp_path))):
+        assert [] == found
+        assert ("n2", "refused: n1 wrote it, not the node that the file is named after") == (refused.node, refused.why)
+
+
+def test_a_record_that_was_cut_off_before_it_named_its_node_is_read(tmp_path: Path) -> None:
+    writer = records.Writer(str(tmp_path), "n1", "epilog", "77", os.getgid())
+    os.write(writer.handle, b'{"schema":1,"type":"ru')
+    (record,), _ = records.job_records(str(tmp_path), "77")
+    assert ("n1", False) == (record.node, record.complete)

@@ -12,7 +12,7 @@ import pytest
 
 from hpslurm.core.finding import Rule
 from hpslurm.core.policy import Policy
-from hpslurm.core.values import replace
+from hpslurm.core.values import asdict, replace
 from hpslurm.nccl_tests import accused, report, search, search_file
 from hpslurm.nccl_tests.runs import (
     FAILED,
@@ -402,6 +402,10 @@ def test_a_search_cut_off_goes_on_where_it_stopped(kept):
     assert {one.run for one in done} <= set(search.next_round(found))
 
 
+def of_head(lines, **values):
+    return json.dumps({**json.loads(lines[0]), **values})
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -420,6 +424,16 @@ def test_a_search_cut_off_goes_on_where_it_stopped(kept):
         (lambda lines: [lines[0], lines[1].replace('"round": 0', '"round": 1e999'), *lines[2:]], "line 2 is no"),
         (lambda lines: [lines[0], lines[1].replace('"rail": null', '"rail": [1]'), *lines[2:]], "line 2 is no"),
         (lambda lines: [lines[0], lines[1].replace('"rate": ', '"rate": -'), *lines[2:]], "line 2 is no"),
+        (lambda lines: [lines[0], lines[1].replace('"rail": null', '"rail": []'), *lines[2:]], "line 2 is no"),
+        (lambda lines: [lines[0], lines[1].replace('"rail": null', '"rail": ""'), *lines[2:]], "line 2 is no"),
+        (lambda lines: [lines[0], lines[1].replace('"rate": ', '"rate": 1' + "0" * 400), *lines[2:]], "line 2 is no"),
+        (lambda lines: [of_head(lines, options=7), *lines[1:]], "line 1 does not begin a search"),
+        (lambda lines: [of_head(lines, options=[[]]), *lines[1:]], "line 1 does not begin a search"),
+        (lambda lines: [of_head(lines, options=list(asdict(QUICK))), *lines[1:]], "line 1 does not begin a search"),
+        (lambda lines: [of_head(lines, nodes="n0"), *lines[1:]], "line 1 does not begin a search"),
+        (lambda lines: [of_head(lines, nodes=["n0"]), *lines[1:]], "line 1 does not begin a search"),
+        (lambda lines: [lines[0].replace('"sweeps": 1', '"sweeps": 1000000000'), *lines[1:]], "more than any search"),
+        (lambda lines: [lines[0].replace('"rails": 0', '"rails": -1'), *lines[1:]], "more than any search"),
     ],
 )
 def test_a_file_that_is_no_search_is_refused_by_line(change, words):

@@ -50,7 +50,7 @@ def test_a_library_that_is_cut_off_is_broken(size: int, tmp_path: Path) -> None:
 
 
 def test_a_script_is_no_library() -> None:
-    with pytest.raises(elf.Broken, match="no 64-bit shared library"):
+    with pytest.raises(elf.Broken, match="is not a 64-bit shared library"):
         elf.read(__file__)
 
 

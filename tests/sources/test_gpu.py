@@ -413,7 +413,7 @@ def test_a_saved_machine_fills_in_what_gpus_have_in_common() -> None:
 def test_a_saved_machine_that_is_nonsense_is_unknown(tmp_path: Path) -> None:
     for text in ("", "[]", "{", '{"gpus": [1]}', '{"gpus": [{"remap": 3}]}', '{"gpus": [{"recovery": "x"}]}'):
         (tmp_path / "gpus.json").write_text(text)
-        with pytest.raises(Unknown, match="is no snapshot"):
+        with pytest.raises(Unknown, match="is not a valid snapshot"):
             gpu.snapshot(Host(str(tmp_path)))
 
 

@@ -46,7 +46,7 @@ def test_a_number_that_is_none_names_the_file(host_with: Callable[..., Host]) ->
     host = host_with({"/sys/a": "12\n", "/sys/b": "twelve\n"})
     assert 12 == host.number("/sys/a")
     assert host.number("/sys/c") is None
-    with pytest.raises(Unknown, match="/sys/b holds no number but 'twelve'"):
+    with pytest.raises(Unknown, match="/sys/b is not a number: 'twelve'"):
         host.number("/sys/b")
 
 

@@ -26,7 +26,7 @@ from hpslurm.core.finding import CONFIGURE, P1, P2, Evidence, Finding, Rule, Sug
 from hpslurm.core.policy import Policy
 from hpslurm.core.values import dataclass
 
-SHORT = Rule("hyperpod-capacity", P1, "Fewer instances than wanted", SECTION)
+SHORT = Rule("hyperpod-capacity", P1, "Fewer instances than requested", SECTION)
 SCALING = Rule("hyperpod-scaling", P2, "Instance group is being scaled", SECTION)
 PLAN_ENDED = Rule("hyperpod-plan-over", P1, "Training plan of a group is over", SECTION)
 PLAN_WAITS = Rule("hyperpod-plan-waiting", P2, "Training plan of a group has not begun", SECTION)

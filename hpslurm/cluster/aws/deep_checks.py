@@ -43,7 +43,7 @@ def collect(view: View) -> Facts:
 def understand(text: str) -> str:
     """What went wrong, in words; empty for a line that reports no failure."""
     if bandwidth := _BANDWIDTH.search(text):
-        return f"NCCL test reached {bandwidth['got']}, {bandwidth['want']} wanted (GB/s)"
+        return f"NCCL test reached {bandwidth['got']}, expected {bandwidth['want']} (GB/s)"
     if dcgm := _DCGM.search(text):
         wanted = [word for word in ("replace", "reboot") if dcgm[word] == "true"]
         return f"DCGM asks to {wanted[0]} it" if wanted else ""

@@ -216,7 +216,7 @@ def _judge_cluster(cluster: Cluster) -> Iterator[Finding]:
         yield EKS.found("this cluster is orchestrated by EKS; hpslurm looks at Slurm clusters", subject=cluster.name)
     if cluster.status in ("Failed", "Deleting"):
         yield CLUSTER_DOWN.found(
-            f"cluster status {cluster.status}, InService wanted" + meaning(cluster.failure),
+            f"cluster status {cluster.status}, expected InService" + meaning(cluster.failure),
             evidence=[Evidence("DescribeCluster", f"{cluster.status}: {cluster.failure or 'no failure message'}")],
             suggest=[describe, *remedy(cluster.failure)],
             subject=cluster.name,
@@ -235,7 +235,7 @@ def _judge_cluster(cluster: Cluster) -> Iterator[Finding]:
         yield NEW_VALUE.found(f"NodeRecovery {clean(cluster.recovery, 40)!r}", suggest=[describe], subject=cluster.name)
     if cluster.recovery == "None":
         yield RECOVERY_OFF.found(
-            "NodeRecovery is None, Automatic wanted: HyperPod will act on no Action:Reboot and no Action:Replace",
+            "NodeRecovery is None, expected Automatic: HyperPod will act on no Action:Reboot and no Action:Replace",
             evidence=[Evidence("DescribeCluster", "NodeRecovery None")],
             suggest=[
                 Suggestion(LOOK, "see the setting", f"aws sagemaker describe-cluster {named(cluster)}"),
@@ -255,7 +255,7 @@ def _judge_group(group: Group, cluster: Cluster) -> Iterator[Finding]:
     about = about_role(group.role)
     if group.status in ("Failed", "Degraded"):
         yield GROUP_FAILED.found(
-            f"{about}instance group status {group.status}, InService wanted",
+            f"{about}instance group status {group.status}, expected InService",
             evidence=seen,
             suggest=[look],
             subject=group.name,
@@ -282,7 +282,7 @@ def _judge_group(group: Group, cluster: Cluster) -> Iterator[Finding]:
         )
     if group.image_status in ("EndOfLife", "SecurityUpdateRequired"):
         yield IMAGE_OLD.found(
-            f"{about}ImageVersionStatus {group.image_status}, UpToDate wanted",
+            f"{about}ImageVersionStatus {group.image_status}, expected UpToDate",
             evidence=[Evidence("DescribeCluster", f"group {group.name}: ImageVersionStatus {group.image_status}")],
             suggest=[_update(group, cluster)],
             subject=group.name,

@@ -143,8 +143,8 @@ def _when(instance: Instance, facts: Facts, alike: int) -> str:
     if newest is None:
         known = "" if instance.launched is None or alike else f"launched {ago(facts.now, instance.launched)}, "
         return (
-            f"{known}when it failed is not told: HyperPod may try again by itself; look again in 30 minutes, and if "
-            f"nothing changed after {STUCK_MINUTES}, open a case with AWS Support"
+            f"{known}when it failed is not reported: HyperPod may try again by itself; look again in 30 minutes, and "
+            f"if nothing changed after {STUCK_MINUTES}, open a case with AWS Support"
         )
     if alike:
         return (

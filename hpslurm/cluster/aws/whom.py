@@ -72,7 +72,7 @@ def _valid(region: str, source: str) -> str:
     if REGION.fullmatch(region):
         return region
     zone = " (that is an availability zone)" if REGION.fullmatch(region[:-1]) else ""
-    raise NoAccess(f"{clean(region, 40)!r} of {source} is no region{zone}; one looks like us-west-2: pass --region")
+    raise NoAccess(f"{clean(region, 40)!r} of {source} is not a region{zone}; one looks like us-west-2: pass --region")
 
 
 def _profile_region(profile: str) -> str:

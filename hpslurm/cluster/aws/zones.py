@@ -176,8 +176,8 @@ def _judge_subnets(facts: Facts) -> Iterator[Finding]:
         needed = group.short * (group.efa or 0)
         if needed and free and sum(free) < needed:
             yield FULL.found(
-                f"{sum(free)} free addresses, {needed} wanted for {group.short} instances with {group.efa} EFA "
-                "devices each",
+                f"{sum(free)} free addresses, expected {needed} or more for {group.short} instances with {group.efa} "
+                "EFA devices each",
                 evidence=[Evidence("DescribeSubnets", f"{subnet.id}: {subnet.free} addresses free") for subnet in mine],
                 suggest=[Suggestion(CONFIGURE, "give the group a larger subnet in the same zone")],
                 subject=group.name,

@@ -213,7 +213,7 @@ def test_on_its_own_controller_the_clusters_region_comes_before_the_environments
 
 @pytest.mark.parametrize("name", ["us-west-2a", "us-central1", "westeurope", "us west 2"])
 def test_a_region_that_cannot_be_is_named_with_where_it_stands(name):
-    with pytest.raises(NoAccess, match=r"of AWS_REGION is no region.*pass --region") as caught:
+    with pytest.raises(NoAccess, match=r"of AWS_REGION is not a region.*pass --region") as caught:
         region(own="", AWS_REGION=name)
     assert ("availability zone" in str(caught.value)) == (name == "us-west-2a")
 

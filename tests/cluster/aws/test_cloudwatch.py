@@ -123,7 +123,7 @@ def deep(*lines, instances=(ONE,)):
 def test_a_deep_check_that_failed_says_what_was_measured():
     found = deep(line(FAULTY + f" {ONE.id}", stream="DeepHealthCheckResults/abc"))
     assert [("deep-check-failed", "ip-10-1-0-1")] == ids(found)
-    assert "10 minutes ago: NCCL test reached 30, 80 wanted (GB/s)" == found[0].detail
+    assert "10 minutes ago: NCCL test reached 30, expected 80 (GB/s)" == found[0].detail
 
 
 def test_a_deep_check_that_names_no_instance_is_told_of_its_stream():

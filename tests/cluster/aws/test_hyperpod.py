@@ -112,7 +112,7 @@ def failed(minutes):
 
 def test_when_an_instance_failed_is_not_reckoned_from_its_launch():
     (found,) = findings(instances=[FAILED])
-    assert "launched 10 days ago, when it failed is not told: HyperPod may try again" in found.detail
+    assert "launched 10 days ago, when it failed is not reported: HyperPod may try again" in found.detail
     assert "look again in 30 minutes" in found.detail
 
 
