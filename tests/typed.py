@@ -39,6 +39,7 @@ SHOWN = {
     "would have been drained: efa-missing  n2  "
     "(2 times, first 2026-11-30 04:23: 16 of 32 EFA devices of a p5.48xlarge)": "output of what-if",
     "[[mutes]]": "a policy",
+    '[nodes."*"]                            # every node': "a policy",
     'gate = ["efa-missing", "gpu-missing", "gpu-lost", "row-remap-failed"]': "a policy",
     "HealthCheckProgram=/etc/slurm/healthcheck.d/hpslurm.sh": "slurm.conf",
     "hpslurm: n2 efa-missing: 16 of 32 EFA devices of a p5.48xlarge; see hpslurm report 4711": "a job's output",
@@ -78,6 +79,7 @@ PUT_IN = {
     "_ids(waiting, ',')": "JOBID",
     "_region(cluster)": " --region us-west-2",
     "_region(facts.cluster)": " --region us-west-2",
+    "all_ids": "efa-missing, gpu-lost",
     "bad[0][0]": "/var/lib/hpslurm",
     "facts.first": "OTHER-NODE",
     "first.pid": "PID",
@@ -86,6 +88,7 @@ PUT_IN = {
     "shlex.quote(first.node)": "n3",
     "facts.path": "OFI-PLUGIN",
     "shlex.quote(facts.output.source)": "run.txt",
+    "shlex.quote(node.name)": "n3",
     "shlex.quote(history.uuid)": "UUID",
     "shlex.quote(gpu)": "UUID",
     "shlex.quote(nodeset.fold(named.nodes))": "n3",

@@ -124,7 +124,8 @@ def _ranges(names: Iterable[str]) -> Iterator[str]:
 
 
 _NEVER = _OPERATORS | {"@"}
-_PIECE = re.compile(r"\[([^\]]*)\]|[^\[,]+|(,)")
+_PIECE = re.compile(r"\[[^\]]*(?:\]|$)|[^\[,]+|,")
+MOST_STARS = 4  # in one list; each may stand for any part of a name
 
 
 def trouble(text: str) -> str:
@@ -137,6 +138,8 @@ def trouble(text: str) -> str:
         return str(error)
     if size > MOST:
         return f"{size} names, {MOST} at most"
+    if text.count("*") > MOST_STARS:
+        return f"{text.count('*')} stars, {MOST_STARS} at most"
     return "" if all(_pieces(text)) else "a name is empty"
 
 
@@ -155,7 +158,7 @@ def _pieces(text: str) -> list[list[str]]:
     """Each pattern of a list, cut into plain text and brackets."""
     patterns: list[list[str]] = [[]]
     for piece in _PIECE.finditer(text):
-        if piece[2]:
+        if piece[0] == ",":
             patterns.append([])
         else:
             patterns[-1].append(piece[0])

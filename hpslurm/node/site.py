@@ -51,6 +51,7 @@ PEOPLE = 1000  # the first uid of people; a user can call a process anything
 NAME_LENGTH = 15  # characters that the kernel keeps of a process's name
 _SEE_MOUNTS = Suggestion(LOOK, "see what is mounted", "clush -w {nodes} 'cat /proc/mounts'")
 _MOUNT = Suggestion(CONFIGURE, "mount it, and in the lifecycle script as well, or it is lost with the next replacement")
+_PUT_THERE = Suggestion(CONFIGURE, "put it there, and in the lifecycle script as well")
 _SEE_STUCK = Suggestion(
     LOOK, "see what the kernel says of its server", "clush -w {nodes} 'sudo dmesg | grep -i -e lustre -e nfs | tail'"
 )
@@ -208,7 +209,7 @@ def _found(facts: Facts, expected: Expected) -> Iterator[Finding]:
     if gone := [name for name in expected.processes if facts.processes.get(name) is False]:
         yield _finding(PROCESS, dict.fromkeys(gone, "no process of root or a system account"), _SEE_PROCESSES)
     if lost := {path: facts.files[path] for path in expected.files if facts.files.get(path)}:
-        yield _finding(FILE, lost)
+        yield _finding(FILE, lost, _PUT_THERE)
     if gone := [name for name in expected.modules if facts.modules.get(name) is False]:
         yield _finding(MODULE, dict.fromkeys(gone, "not in /sys/module"), _SEE_MODULES)
     if facts.cpus is not None and facts.cpus < expected.cpus_min:

@@ -71,6 +71,7 @@ def test_a_known_key_of_the_right_type_is_taken(write: Write) -> None:
         ('[nodes."gpu-[1-"]\ncpus_min = 1\n', ["gpu-[1-", "missing bracket", "write gpu-[1-64]"]),
         ('[nodes."gpu-[1-x]"]\ncpus_min = 1\n', ["gpu-[1-x]", "bad range", "write gpu-[1-64]"]),
         ('[nodes."n[1-1000000000]"]\ncpus_min = 1\n', ["1000000000 names, 65536 at most", "ignored"]),
+        ('[nodes."*a*b*c*d*"]\ncpus_min = 1\n', ["5 stars, 4 at most"]),
         ('[nodes."a,,b"]\ncpus_min = 1\n', ["a,,b", "a name is empty"]),
         ('[nodes."a b"]\ncpus_min = 1\n', ["a b", "a blank"]),
         ('[nodes."@all"]\ncpus_min = 1\n', ["@all", "@ in it"]),
