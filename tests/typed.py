@@ -40,6 +40,7 @@ SHOWN = {
     "(2 times, first 2026-11-30 04:23: 16 of 32 EFA devices of a p5.48xlarge)": "output of what-if",
     "[[mutes]]": "a policy",
     '[nodes."*"]                            # every node': "a policy",
+    '[nodes."gpu-[1-64],ip-10-1-*"]         # names as Slurm has them, ranges, and * for any characters': "a policy",
     'gate = ["efa-missing", "gpu-missing", "gpu-lost", "row-remap-failed"]': "a policy",
     "HealthCheckProgram=/etc/slurm/healthcheck.d/hpslurm.sh": "slurm.conf",
     "hpslurm: n2 efa-missing: 16 of 32 EFA devices of a p5.48xlarge; see hpslurm report 4711": "a job's output",
