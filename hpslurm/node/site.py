@@ -46,6 +46,7 @@ CHECK = {
     FILE.id: "files",
     MODULE.id: "modules",
 }
+MOST_CPUS = 1 << 16  # Linux's own limit is 8192
 ACTIVE = ("active", "reloading")
 PEOPLE = 1000  # the first uid of people; a user can call a process anything
 NAME_LENGTH = 15  # characters that the kernel keeps of a process's name
@@ -99,11 +100,17 @@ def collect(host: Host) -> Facts:
 
 
 def _cpus(host: Host, found: dict[str, Any]) -> None:
-    text = host.read(ONLINE, 4096).strip() if host.exists(ONLINE) or host.expected.cpus_min else ""
-    ends = [[whole(number) for number in part.split("-")] for part in text.split(",") if part]
-    if any(number is None for part in ends for number in part) or (host.expected.cpus_min and not ends):
-        raise Unknown(f"{ONLINE} holds no list of CPUs but {clean(text, 40)!r}")
-    found["cpus"] = sum((part[-1] or 0) - (part[0] or 0) + 1 for part in ends) or None
+    if host.expected.cpus_min or host.exists(ONLINE):
+        found["cpus"] = sum(map(_cpus_in, host.read(ONLINE, 4096).strip().split(",")))
+
+
+def _cpus_in(part: str) -> int:
+    """Of ``0-95`` or ``7``."""
+    first, dash, last = part.partition("-")
+    numbers = whole(first), whole(last if dash else first)
+    if numbers[0] is None or numbers[1] is None or not numbers[0] <= numbers[1] < MOST_CPUS:
+        raise Unknown(f"{ONLINE} holds no list of CPUs but {clean(part, 40)!r}")
+    return numbers[1] - numbers[0] + 1
 
 
 def _memory(host: Host, found: dict[str, Any]) -> None:

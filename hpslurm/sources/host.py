@@ -201,12 +201,15 @@ class Space:
     inodes_free: int
 
 
+BROKEN = 99  # of a child: it ended without an answer
+
+
 def _touch(path: str) -> int:
     try:
         os.stat(path)
         os.statvfs(path)
     except OSError as error:
-        return error.errno or 99
+        return error.errno or BROKEN
     return 0
 
 
@@ -364,6 +367,8 @@ class Host:
         answer = records.in_child(lambda: _touch(path), seconds, self.locks, _lock_name(path))
         if isinstance(answer, str) and answer.startswith("no lock"):
             raise Unknown(f"{path}: {answer}")
+        if answer in (BROKEN, *range(-64, 0)):  # a child that was killed or broke says nothing of the path
+            raise Unknown(f"{path}: the child that looked at it ended with {answer}")
         return answer
 
     def _saved_reach(self, path: str) -> int | str:

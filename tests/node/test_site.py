@@ -116,6 +116,39 @@ def test_what_this_machine_lacks_is_found(expecting: Expecting, tmp_path: Path) 
     assert (FAIL, wanted) == (result.outcome, {finding.rule.id for finding in result.findings})
 
 
+@pytest.mark.parametrize("text", ["", "\n", "0-", "191-0", "0-9999999999", "0-1-2", "a-b", "²", "-1"])
+def test_a_list_of_cpus_that_is_none_is_unknown(expecting: Expecting, write: Write, tmp_path: Path, text: str) -> None:
+    write("root/proc/meminfo", "MemTotal: 8 kB\n")
+    write(f"root{site.ONLINE}", text)
+    result = looked(expecting("cpus_min = 4"), tmp_path, str(tmp_path / "root"))
+    assert (UNKNOWN, True) == (result.outcome, "holds no list of CPUs" in result.note)
+
+
+@pytest.mark.parametrize(("text", "count"), [("0-191\n", 192), ("0", 1), ("0-3,8,10-11\n", 7)])
+def test_cpus_are_counted_from_their_ranges(
+    expecting: Expecting, write: Write, tmp_path: Path, text: str, count: int
+) -> None:
+    write("root/proc/meminfo", "MemTotal: 8 kB\n")
+    write(f"root{site.ONLINE}", text)
+    result = looked(expecting("cpus_min = 1"), tmp_path, str(tmp_path / "root"))
+    assert (PASS, count) == (result.outcome, (result.facts or {})["cpus"])
+
+
+@pytest.mark.parametrize("text", ["", "MemTotal: none kB\n", "MemFree: 8 kB\n", "MemTotal:\n"])
+def test_memory_that_nobody_tells_is_unknown(expecting: Expecting, write: Write, tmp_path: Path, text: str) -> None:
+    write("root/proc/meminfo", text)
+    result = looked(expecting("memory_min = 4"), tmp_path, str(tmp_path / "root"))
+    assert (UNKNOWN, True) == (result.outcome, "does not list MemTotal; not looked at: memory" in result.note)
+
+
+def test_without_a_place_for_its_lock_no_mount_is_touched_and_that_is_unknown(
+    expecting: Expecting, write: Write, tmp_path: Path
+) -> None:
+    write("locks", "a file, no folder")
+    result = looked(expecting('mounts = ["/proc"]'), tmp_path)
+    assert (UNKNOWN, True) == (result.outcome, "/proc: no lock in" in result.note)
+
+
 def test_a_process_counts_by_the_fifteen_characters_that_the_kernel_keeps(
     expecting: Expecting, write: Write, tmp_path: Path
 ) -> None:
