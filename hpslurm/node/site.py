@@ -18,7 +18,7 @@ from hpslurm.core.probe import Skip, Unknown, reason
 from hpslurm.core.text import clean, size, whole
 from hpslurm.core.values import dataclass, field, replace
 from hpslurm.node import mounts
-from hpslurm.sources.host import Host
+from hpslurm.sources.host import Host, error_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing costs a hook as much as several probes
@@ -156,9 +156,10 @@ def _services(host: Host, found: dict[str, Any]) -> None:
     names = host.expected.services
     if not names:
         return
-    states = host.run("systemctl_active", *names).out.split()
+    output = host.run("systemctl_active", *names)
+    states = output.out.split()
     if len(states) != len(names):
-        raise Unknown(f"systemctl is-active told of {len(states)} services, asked for {len(names)}")
+        raise Unknown(f"systemctl is-active: {len(states)} answers for {len(names)} services: {error_of(output)}")
     found["services"].update(zip(names, (clean(state, 40) for state in states), strict=True))
 
 

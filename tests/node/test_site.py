@@ -182,7 +182,7 @@ def test_an_answer_of_systemctl_that_is_not_one_word_a_service_is_unknown(
     write("root/proc/meminfo", "MemTotal: 8 kB\n")
     write("root/commands/systemctl_active.txt", "Failed to connect to bus\n")
     result = looked(expecting('services = ["munge"]'), tmp_path, str(tmp_path / "root"))
-    assert (UNKNOWN, True) == (result.outcome, "told of 5 services, asked for 1" in result.note)
+    assert (UNKNOWN, True) == (result.outcome, "5 answers for 1 services" in result.note)
 
 
 def test_a_mount_that_hangs_is_found_and_costs_its_time_and_no_more(expecting: Expecting, tmp_path: Path) -> None:
