@@ -141,7 +141,7 @@ def test_a_plain_policy_costs_no_reader_of_toml_and_no_calendar(tmp_path: Path, 
         "import sys; from hpslurm import hooks;"
         f"hooks.hook('prolog', ['--root', {str(machine)!r}, '--results', {str(tmp_path / 'results')!r},"
         f" '--policy', {str(tmp_path / 'policy.toml')!r}], {JOB!r});"
-        "print([name for name in {HEAVY + READERS!r} if name in sys.modules])"
+        f"print([name for name in {HEAVY + READERS!r} if name in sys.modules])"
     )
     # without an environment, as from Slurm; a measured run (make coverage) would import its own otherwise
     done = subprocess.run([sys.executable, "-I", "-c", code], env={}, capture_output=True, text=True, timeout=60)
