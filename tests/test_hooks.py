@@ -135,7 +135,7 @@ def test_a_mute_past_its_date_is_not_said_with_every_job_and_a_mistake_is(tmp_pa
 
 def test_a_plain_policy_costs_no_reader_of_toml_and_no_calendar(tmp_path: Path, machine: Path) -> None:
     text = 'gate = ["gpu-lost"]\n[[mutes]]\nrule = "mtu-*"\nreason = "r"\nuntil = "2999-01-31"\n'
-    text += '[nodes."n[1-64],ip-10-*"]\nmounts = ["/fsx lustre"]\nmodules = ["efa"]\ncpus_min = 192\n'
+    text += '[nodes."n[1-64],ip-10-*"]\nmounts = ["/fsx lustre"]\nmodules = ["efa"]\nmemory_min = 1000\n'
     (tmp_path / "policy.toml").write_text(text)
     code = (
         "import sys; from hpslurm import hooks;"
