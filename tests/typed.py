@@ -70,6 +70,7 @@ PUT_IN = {
     "_action(ACTION_REBOOT)": suggest.reboot("").command,
     "_action(ACTION_REPLACE)": suggest.replace("").command,
     "_cluster(members)": "aws sagemaker describe-cluster --cluster-name demo",
+    "' '.join((shlex.quote(path) for path in _few(facts)))": "/usr/bin /usr/lib",
     "' '.join(PSTORE)": "/sys/fs/pstore /var/lib/systemd/pstore",
     "' '.join(map(shlex.quote, ids))": "i-0123456789abcdef0 i-0fedcba9876543210",
     "' '.join(map(str, pids))": "4242 4243",
