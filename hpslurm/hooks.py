@@ -56,12 +56,14 @@ _HOST = (
     "node.iommu",
     "node.versions",
 )
-PROLOG = (*_LIMITS, *_EFA, *_GPU, *_KERNEL, *_HOST)
+_NODE = (*_LIMITS, *_EFA, *_GPU, *_KERNEL, *_HOST)
+# What the site expects is asked before a job, and while none starts; never by a step, which sees its container.
+PROLOG = (*_NODE, "node.site")
 # Every process is looked at, some thousand on a p5: 50 ms that no job start shall pay.
-EPILOG = (*PROLOG, "node.dstate")
+EPILOG = (*_NODE, "node.dstate")
 # Known combinations of versions change with the software only, and their table costs a prolog 5 ms.
 # What jobs do on their GPUs means something only beside the health check before.
-HEALTH = (*EPILOG, "node.version_pairs", "node.job_activity")
+HEALTH = (*EPILOG, "node.site", "node.version_pairs", "node.job_activity")
 # A step's device cgroup hides what is not its own, and only a step has the user's environment.
 STEP = (*EPILOG, "node.version_pairs", "job.nccl_env", "job.rendezvous")
 ALL = tuple(dict.fromkeys((*HEALTH, *STEP)))
@@ -122,6 +124,7 @@ def node_name(env: Mapping[str, str]) -> str:
 
 def site_policy(path: str, node: str, host: Host) -> Policy:
     loaded = policies.load(path, node=node, instance=instance_id(host))
+    host.expected, host.mount_answer_max = loaded.expected(), loaded.mount_answer_max
     return replace(loaded, problems=(*loaded.problems, *strange_probes(loaded)))
 
 

@@ -26,6 +26,7 @@ HEAVY = [
     *("dataclasses", "inspect", "logging", "asyncio", "concurrent.futures", "subprocess"),
     *("hashlib", "shutil", "argparse", "importlib.resources"),
 ]
+READERS = ["tomllib", "typing", "datetime", "_strptime", "locale"]  # of TOML and of dates
 Write = Callable[..., Path]
 
 
@@ -134,12 +135,13 @@ def test_a_mute_past_its_date_is_not_said_with_every_job_and_a_mistake_is(tmp_pa
 
 def test_a_plain_policy_costs_no_reader_of_toml_and_no_calendar(tmp_path: Path, machine: Path) -> None:
     text = 'gate = ["gpu-lost"]\n[[mutes]]\nrule = "mtu-*"\nreason = "r"\nuntil = "2999-01-31"\n'
+    text += '[nodes."n[1-64],ip-10-*"]\nmounts = ["/fsx lustre"]\nmodules = ["efa"]\nmemory_min = 1000\n'
     (tmp_path / "policy.toml").write_text(text)
     code = (
         "import sys; from hpslurm import hooks;"
         f"hooks.hook('prolog', ['--root', {str(machine)!r}, '--results', {str(tmp_path / 'results')!r},"
         f" '--policy', {str(tmp_path / 'policy.toml')!r}], {JOB!r});"
-        "print([name for name in ('tomllib', 'typing', 'datetime', '_strptime', 'locale') if name in sys.modules])"
+        f"print([name for name in {HEAVY + READERS!r} if name in sys.modules])"
     )
     # without an environment, as from Slurm; a measured run (make coverage) would import its own otherwise
     done = subprocess.run([sys.executable, "-I", "-c", code], env={}, capture_output=True, text=True, timeout=60)

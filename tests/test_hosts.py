@@ -9,6 +9,7 @@ files beside the tree (a line that begins with # is a comment):
     gone          paths of the base that this machine does not have
     step          NAME=VALUE lines; the probes run as in a step with this environment
     policy        ``name = value`` lines (Python literals) that change the default policy
+    policy.toml   a site's policy as it is, instead; the node is ip-10-1-0-3
     gpus          ``3.remap = [0, 1, 1, 0]`` lines (Python literals) that change gpus.json: of GPU 3, of
                   ``all``, or, without a dot, of the whole; ``gpus = 7`` keeps the first seven
     later/        files as they are when the job ended, for probes with ``changed``
@@ -29,7 +30,7 @@ import pytest
 
 from hpslurm.core import references
 from hpslurm.core.finding import Rule
-from hpslurm.core.policy import Policy
+from hpslurm.core.policy import Policy, load
 from hpslurm.core.probe import UNKNOWN, Result, run_all
 from hpslurm.core.rules import modules as every_module
 from hpslurm.core.rules import rules
@@ -37,7 +38,7 @@ from hpslurm.sources.host import Host
 
 HOSTS = Path(__file__).parent / "hosts"
 CASES = sorted(path.parent.name for path in HOSTS.glob("*/expected.txt"))
-ABOUT = ("expected.txt", "unknown.txt", "base", "gone", "step", "policy", "gpus", "later")
+ABOUT = ("expected.txt", "unknown.txt", "base", "gone", "step", "policy", "policy.toml", "gpus", "later")
 
 
 def modules() -> list[ModuleType]:
@@ -162,6 +163,19 @@ def ancestry(case: str) -> list[str]:
     return [case, *(name for base in lines(HOSTS / case / "base") for name in ancestry(base))]
 
 
+def policy_of(case: str, folder: Path) -> Policy:
+    settings = dict(line.split("=", 1) for line in lines(HOSTS / case / "policy"))
+    policy = Policy(**{name.strip(): ast.literal_eval(value.strip()) for name, value in settings.items()})
+    written = HOSTS / case / "policy.toml"
+    if written.exists():
+        folder.mkdir(exist_ok=True)
+        shutil.copy(written, folder / "policy.toml")
+        (folder / "policy.toml").chmod(0o644)  # a checkout's files may be writable by the group
+        policy = load(str(folder / "policy.toml"), node="ip-10-1-0-3")
+        assert () == policy.problems
+    return policy
+
+
 def look(case: str, folder: Path) -> Seen:
     first, *later = reversed(ancestry(case))
     root = HOSTS / first
@@ -171,11 +185,12 @@ def look(case: str, folder: Path) -> Seen:
         patch_gpus(HOSTS / name / "gpus", root / "gpus.json")
     step = HOSTS / case / "step"
     env = dict(line.split("=", 1) for line in lines(step))
-    settings = dict(line.split("=", 1) for line in lines(HOSTS / case / "policy"))
-    policy = Policy(**{name.strip(): ast.literal_eval(value.strip()) for name, value in settings.items()})
+    policy = policy_of(case, folder)
 
     def door() -> Host:
-        return Host(str(root), env=env, in_hook=not step.exists())
+        host = Host(str(root), env=env, in_hook=not step.exists())
+        host.expected = policy.expected()
+        return host
 
     results = list(run_all(probes(), door(), policy))
     if (HOSTS / case / "later").is_dir():

@@ -60,6 +60,7 @@ def _like(pattern: str, what: str) -> Checked:
 )
 @click.option(
     "--partition",
+    metavar="PARTITION",
     type=click.Choice(list(dict.fromkeys(PARTITIONS.values()))),
     help="AWS's own part of the world; by default the one that the region lies in.",
 )

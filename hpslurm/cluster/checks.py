@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from hpslurm.cluster import (
     accounting,
     controllers,
+    gate_reason,
     gpu_again,
     job_stalled,
     keeps_failing,
@@ -35,6 +36,7 @@ OF_SLURM: tuple[Row[Gathered], ...] = (
 OF_BOTH: tuple[Row[Gathered], ...] = (row("slurm_and_hyperpod", matrix),)
 # records that nodes left, over time or side by side
 OF_RECORDS: tuple[Row[Gathered], ...] = (
+    row("gate_reason", gate_reason),
     row("gpu_again", gpu_again),
     row("job_stalled", job_stalled),
     row("history", keeps_failing),

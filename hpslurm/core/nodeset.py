@@ -121,3 +121,66 @@ def _ranges(names: Iterable[str]) -> Iterator[str]:
         parts.append((first, last))
         text = ",".join(f"{a:0{width}}" if a == b else f"{a:0{width}}-{b:0{width}}" for a, b in parts)
         yield f"{prefix}[{text}]"
+
+
+_NEVER = _OPERATORS | {"@"}
+_PIECE = re.compile(r"\[[^\]]*(?:\]|$)|[^\[,]+|,")
+MOST_STARS = 4  # in one list; each may stand for any part of a name
+
+
+def trouble(text: str) -> str:
+    """Why ``names`` can do nothing with this list, or empty. Without ClusterShell: hooks ask."""
+    if not text or any(sign.isspace() or not sign.isprintable() or sign in _NEVER for sign in text):
+        return "it is empty, or has a blank, a control character or one of !&^@ in it"
+    try:
+        size = _size(text)
+    except NoNodeList as error:
+        return str(error)
+    if size > MOST:
+        return f"{size} names, {MOST} at most"
+    if text.count("*") > MOST_STARS:
+        return f"{text.count('*')} stars, {MOST_STARS} at most"
+    return "" if all(_pieces(text)) else "a name is empty"
+
+
+def names(text: str, name: str) -> bool:
+    """Whether a list that ``trouble`` finds nothing wrong with names this node.
+
+    As Slurm counts, n[1-3] is not n01 and n[01-03] is not n1. A star stands for any characters.
+
+    >>> [names("gpu-[1-64],ip-10-1-*", one) for one in ("gpu-7", "gpu-07", "gpu-65", "ip-10-1-0-3")]
+    [True, False, False, True]
+    """
+    return any(_fits(pieces, name) for pieces in _pieces(text))
+
+
+def _pieces(text: str) -> list[list[str]]:
+    """Each pattern of a list, cut into plain text and brackets."""
+    patterns: list[list[str]] = [[]]
+    for piece in _PIECE.finditer(text):
+        if piece[0] == ",":
+            patterns.append([])
+        else:
+            patterns[-1].append(piece[0])
+    return patterns
+
+
+def _fits(pieces: list[str], name: str) -> bool:
+    parts = [r"(\d{1,18})" if one[0] == "[" else re.escape(one).replace(r"\*", ".*") for one in pieces]
+    match = re.fullmatch("".join(parts), name, re.ASCII)
+    ranges = [one[1:-1] for one in pieces if one[0] == "["]
+    return match is not None and all(map(_in_bracket, ranges, match.groups()))
+
+
+def _in_bracket(bracket: str, digits: str) -> bool:
+    return any(_in_range(part, digits) for part in bracket.split(","))
+
+
+def _in_range(text: str, digits: str) -> bool:
+    numbers = _RANGE.fullmatch(text)
+    if not numbers:
+        return False
+    width = len(numbers[1]) if numbers[1][0] == "0" else 1
+    first, last, step = int(numbers[1]), int(numbers[2] or numbers[1]), int(numbers[3] or 1)
+    number = int(digits)
+    return first <= number <= last and (number - first) % max(1, step) == 0 and digits == f"{number:0{width}}"

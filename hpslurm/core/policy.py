@@ -13,7 +13,7 @@ import time
 import zlib
 from fnmatch import fnmatchcase
 
-from hpslurm.core import toml
+from hpslurm.core import expected, toml
 from hpslurm.core.finding import Finding
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass, fields, replace
@@ -87,6 +87,9 @@ class Policy:
     shared_keep_days: int = 90  # of results_shared, once a day by whichever node's hook comes first; 0: kept for good
     keep_jobs: int = 1000
     mutes: tuple[Mute, ...] = ()
+    nodes: tuple[expected.NodeTable, ...] = ()  # what must be there, by node list
+    # NFS and Lustre answer within milliseconds; a hook has 3.5 s for all that it looks at.
+    mount_answer_max: float = 2.0  # seconds that a mount of `nodes` may take to answer
 
     # Not for the file: who we are, and what was wrong with the file.
     node: str = ""
@@ -108,6 +111,10 @@ class Policy:
                 more = ", ".join(filter(None, (mute.author, mute.until and f"until {mute.until}")))
                 return replace(finding, muted=mute.reason + (f" ({more})" if more else ""))
         return finding
+
+    def expected(self) -> expected.Expected:
+        """What the site's tables say must be there on this node."""
+        return expected.merged(self.nodes, self.node)
 
     def expired(self) -> tuple[Mute, ...]:
         """Mutes that hold no more. Told by doctor and what-if, not by hooks: nobody reads that with every job."""
@@ -175,6 +182,8 @@ def _checked(raw: dict[str, Any], path: str) -> tuple[dict[str, Any], list[str]]
             problems.append(f"{path}: unknown key {clean(key, 60)!r}, ignored (known: {', '.join(_KEYS)})")
         elif key == "mutes":
             taken[key] = tuple(_mutes(value, path, problems))
+        elif key == "nodes":
+            taken[key] = expected.tables(value, path, problems)
         else:
             wanted = getattr(Policy, key)
             good, shape = _fitting(value, wanted)

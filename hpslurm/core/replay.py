@@ -24,6 +24,8 @@ from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass, fields, is_dataclass, replace
 
 HOUR = 3600.0  # seconds, of gate_per_hour
+SITE = "site"
+SITE_HOOKS = ("prolog", "health")
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,60}")
 
 
@@ -165,14 +167,26 @@ def replay(records: Iterable[Record], policy: Policy) -> Replay:
         results = []
         for result in record.results:
             try:
-                results.append(judged(result, here))
+                again = judged(result, here)
+                results.append(again)
+                if again.note and again.note != result.note:
+                    why = f"{result.probe}: {again.note}"
+                    troubles[why] = troubles.get(why, 0) + 1
             except Misfit as why:
                 troubles[f"{result.probe}: {why}"] = troubles.get(f"{result.probe}: {why}", 0) + 1
                 results.append(result)
+        if not_there := _not_there(record, here):
+            troubles[not_there] = troubles.get(not_there, 0) + 1
         changes += _findings(record, results)
         changes += _gating(record, results, policy, recent)
     told = tuple(f"{why} ({count} times)" if count > 1 else why for why, count in troubles.items())
     return Replay(tuple(changes), len(ordered), told)
+
+
+def _not_there(record: Record, policy: Policy) -> str:
+    """What the policy expects of the node where the record has no look at all: then none was asked for."""
+    looked = any(result.probe == SITE and result.facts is not None for result in record.results)
+    return "" if looked or record.hook not in SITE_HOOKS or not policy.expected() else f"{SITE}: no look was recorded"
 
 
 def _time(record: Record) -> float:

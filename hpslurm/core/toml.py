@@ -18,14 +18,15 @@ if TYPE_CHECKING:  # importing typing costs a hook as much as several probes
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 _STRING = r'"[^"\\\x00-\x1f\x7f]*"'
 _LINE = (
-    r"[ \t]*(?:\[\[([A-Za-z0-9_-]+)\]\]|([A-Za-z0-9_-]+)[ \t]*=[ \t]*("
+    rf"[ \t]*(?:\[\[([A-Za-z0-9_-]+)\]\]|\[([A-Za-z0-9_-]+)\.({_STRING})\]|([A-Za-z0-9_-]+)[ \t]*=[ \t]*("
     rf"{_STRING}|true|false|-?(?:0|[1-9][0-9]{{0,15}})(?:\.[0-9]{{1,15}})?|\[(?:[ \t]*{_STRING}[ \t]*,?)*[ \t]*\]"
     r"))?[ \t]*(?:#[^\x00-\x08\x0a-\x1f\x7f]*)?"
 )
 
 
 def plain(text: str) -> dict[str, Any] | None:
-    """A file of ``[[tables]]`` and ``key = value`` lines, or None for anything else, mistakes too: ``loads`` decides.
+    """A file of ``[[tables]]``, ``[tables."with a name"]`` and ``key = value`` lines. None for anything else, mistakes
+    too: ``loads`` decides.
 
     A value is a string without a backslash, a number, true or false, or a list of strings on one line, which
     mean the same in JSON.
@@ -36,13 +37,18 @@ def plain(text: str) -> dict[str, Any] | None:
         match = re.fullmatch(_LINE, line)
         if not match:
             return None
-        table, key, value = match.groups()
+        table, family, name, key, value = match.groups()
         if table:
             rows = top.setdefault(table, [])
             if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
                 return None
             here = {}
             rows.append(here)
+        elif family:
+            of_family = top.setdefault(family, {})
+            if not isinstance(of_family, dict) or name[1:-1] in of_family:
+                return None
+            here = of_family[name[1:-1]] = {}
         elif key:
             if key in here:
                 return None

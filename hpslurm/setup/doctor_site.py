@@ -16,6 +16,7 @@ SECTION = "operations.md § 7"
 POLICY = Rule("policy-not-taken", P1, "The site's policy is not taken as it was written", SECTION)
 EXPIRED = Rule("policy-mute-expired", P2, "A mute is past its date", SECTION)
 GATE = Rule("policy-gate-unknown", P1, "The gate names what can never gate", SECTION)
+NAMELESS = Rule("policy-nodes-unknown", P2, "A table of nodes names no node that left a record", SECTION)
 RESULTS = Rule("results-not-usable", P1, "Records cannot be kept", SECTION)
 SKEW = Rule("hpslurm-versions-differ", P2, "Nodes run different versions of hpslurm", SECTION)
 POLICIES = Rule("policies-differ", P2, "Nodes run under different policies", SECTION)
@@ -23,7 +24,8 @@ POLICIES = Rule("policies-differ", P2, "Nodes run under different policies", SEC
 
 @dataclass(frozen=True)
 class Facts:
-    """``gate`` says why ids of the gate never gate. ``folders`` maps a folder of the policy to what is wrong
+    """``gate`` says why ids of the gate never gate. ``nameless`` are node lists of tables that name no node which left
+    a record in the shared folder. ``folders`` maps a folder of the policy to what is wrong
     with it (empty: nothing).
 
     ``versions`` and ``policies`` map a node to what its newest record was made with.
@@ -35,6 +37,7 @@ class Facts:
     folders: tuple[tuple[str, str], ...] = ()
     versions: tuple[tuple[str, str], ...] = ()
     policies: tuple[tuple[str, str], ...] = ()
+    nameless: tuple[str, ...] = ()
 
 
 def collect(policy: Policy) -> Facts:
@@ -52,6 +55,13 @@ def collect(policy: Policy) -> Facts:
         tuple(folders),
         _said(found, "version"),
         _said(found, "policy"),
+        _nameless(policy, found) if policy.results_shared else (),  # else only this node's own are here
+    )
+
+
+def _nameless(policy: Policy, found: dict[str, records.Record]) -> tuple[str, ...]:
+    return tuple(
+        table.nodes for table in policy.nodes if found and not any(nodeset.names(table.nodes, node) for node in found)
     )
 
 
@@ -90,6 +100,15 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
             f"{len(facts.gate)} ids of gate never gate" if len(facts.gate) > 1 else facts.gate[0],
             evidence=[Evidence("policy", one) for one in facts.gate],
             suggest=[Suggestion(CONFIGURE, "correct the id, or take it out; the other ids of gate hold")],
+        )
+    if facts.nameless:
+        yield NAMELESS.found(
+            f"{', '.join(facts.nameless)}: no node of these names left a record",
+            evidence=[Evidence("policy", f'[nodes."{nodes}"]') for nodes in facts.nameless],
+            suggest=[
+                Suggestion(LOOK, "the names that Slurm knows", "sinfo -N -o '%N %T %E' | head"),
+                Suggestion(CONFIGURE, "correct the list, or take it out: what it expects is looked for nowhere"),
+            ],
         )
     if facts.expired:
         told = [

@@ -9,6 +9,7 @@ behind by name, and the lock it holds keeps a second one from joining it.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import glob
 import os
@@ -18,6 +19,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 
+from hpslurm.core.expected import Expected
 from hpslurm.core.probe import Unknown
 from hpslurm.core.text import clean, whole
 from hpslurm.core.values import dataclass
@@ -128,6 +130,7 @@ COMMANDS = {
     "sacctmgr_events": _slurm("sacctmgr", "-n", "-P", "show", "event", f"format={EVENT_FIELDS}", "start={}"),
     # FI_HMEM=system: without it libfabric starts CUDA on a GPU that may be sick or another job's.
     "fi_info": Command(("/opt/amazon/efa/bin/fi_info", "/usr/bin/fi_info"), ("-p", "efa"), (("FI_HMEM", "system"),)),
+    "systemctl_active": Command(("/usr/bin/systemctl", "/bin/systemctl"), ("is-active", "--")),
     "chronyc": Command(("/usr/bin/chronyc",), ("-n", "tracking")),
     # The name service itself may hang on a dead server; a child can be left behind, a call of ours cannot.
     "getent": Command(("/usr/bin/getent",), ("ahosts",)),
@@ -196,6 +199,23 @@ class Space:
     free: int
     inodes: int
     inodes_free: int
+
+
+BROKEN = 99  # of a child: it ended without an answer
+
+
+def _touch(path: str) -> int:
+    try:
+        os.stat(path)
+        os.statvfs(path)
+    except OSError as error:
+        return error.errno or BROKEN
+    return 0
+
+
+def _lock_name(path: str) -> str:
+    """A file name of its own for each path."""
+    return "reach-" + "".join(sign if sign.isalnum() and sign.isascii() else f"_{ord(sign):x}_" for sign in path)[-200:]
 
 
 def space_of(df: str, path: str) -> Space | None:
@@ -268,6 +288,8 @@ class Host:
         self.in_hook = in_hook
         self.deadline = time.monotonic() + seconds
         self.locks = locks
+        self.expected = Expected()  # what the site's policy says must be here
+        self.mount_answer_max = 2.0  # seconds; the policy's
         self._pids: dict[str, int] = {}
         self.shared: dict[str, tuple[str, ...]] = {}  # lists that several probes of one look need
         self._children: dict[tuple[str, ...], _Child | Output] = {}
@@ -325,6 +347,35 @@ class Host:
         if space is None:
             raise Unknown(f"commands/df.txt has no line for {path}")
         return space
+
+    def reach(self, path: str) -> int | str:
+        """0, the number of the error that the file system answers with, or in words why there is no answer.
+
+        A mount whose server is gone holds whoever touches it, so a child does, and waits at its own lock for
+        the one of an earlier look. A saved machine lists what does not answer in ``commands/unreachable.txt``.
+        Raises Unknown where nobody can be sent.
+        """
+        if self.root:
+            return self._saved_reach(path)
+        if not self.locks:
+            raise Unknown(f"{path} is only looked at by hooks: what hangs must not be touched twice")
+        from hpslurm.core import records
+
+        seconds = min(self.mount_answer_max, self.deadline - time.monotonic())
+        if seconds <= 0:
+            raise Unknown(f"no time left to look at {path}")
+        answer = records.in_child(lambda: _touch(path), seconds, self.locks, _lock_name(path))
+        if isinstance(answer, str) and answer.startswith("no lock"):
+            raise Unknown(f"{path}: {answer}")
+        if answer in (BROKEN, *range(-64, 0)):  # a child that was killed or broke says nothing of the path
+            raise Unknown(f"{path}: the child that looked at it ended with {answer}")
+        return answer
+
+    def _saved_reach(self, path: str) -> int | str:
+        if self.exists("/commands/unreachable.txt") and path in self.read("/commands/unreachable.txt").split():
+            return f"no answer within {self.mount_answer_max:.1f} s"
+        mounted = f" {path} " in self.read("/proc/self/mounts")  # its folder is empty, and may not have been saved
+        return 0 if mounted or self.exists(path) else errno.ENOENT
 
     def uptime(self) -> float:
         """Seconds since boot. Raises Unknown."""

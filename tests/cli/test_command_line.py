@@ -140,7 +140,7 @@ def test_a_policy_that_cannot_be_used_ends_what_if_in_the_same_way(text: str | N
 
 
 @pytest.mark.parametrize(
-    "words", [("check",), ("doctor",), ("metrics",), ("bundle", "--no-aws", "--no-slurm", "--dry-run")]
+    "words", [("check",), ("doctor", "-v"), ("metrics",), ("bundle", "--no-aws", "--no-slurm", "--dry-run")]
 )
 @pytest.mark.parametrize("text", ["a=" + "[" * 3000, 'results="\\u0000"', "\x00\x01"])
 def test_a_broken_policy_is_told_by_every_command(words: tuple[str, ...], text: str, tmp_path: Path) -> None:

@@ -98,3 +98,31 @@ def test_what_is_no_list_is_said_or_has_no_names(text: str, why: str) -> None:
 def test_text_that_is_a_list_has_its_names() -> None:
     assert ["m", "n1", "n2"] == nodeset.names_in("n[1-2],m")
     assert [] == nodeset.names_in("n[1-2]", 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "inside", "outside"),
+    [
+        ("n1", ["n1"], ["n11", "xn1", "n", "N1"]),
+        ("n[1-3]", ["n1", "n3"], ["n0", "n4", "n01", "n", "n1x", "n²"]),
+        ("n[01-10]", ["n01", "n10"], ["n1", "n010", "n11"]),
+        ("n[1,5-7/2]", ["n1", "n5", "n7"], ["n6", "n2"]),
+        ("r[1-2]n[1-2]-ib", ["r1n2-ib"], ["r1n3-ib", "r3n1-ib", "r1n2"]),
+        ("gpu-[1-2],ip-10-1-*", ["gpu-2", "ip-10-1-0-3"], ["ip-10-2-0-3", "gpu-3"]),
+        ("*", ["anything", "n1"], []),
+        ("a.b", ["a.b"], ["axb"]),
+    ],
+)
+def test_a_list_names_what_slurm_would_unfold_it_to_and_a_star_any_characters(
+    text: str, inside: list[str], outside: list[str]
+) -> None:
+    assert "" == nodeset.trouble(text)
+    assert [] == [name for name in inside if not nodeset.names(text, name)]
+    assert [] == [name for name in outside if nodeset.names(text, name)]
+
+
+@given(st.lists(NAMES, unique=True, min_size=1, max_size=10), NAMES)
+def test_a_folded_list_names_its_members_and_nobody_else(members: list[str], other: str) -> None:
+    folded = nodeset.fold(members)
+    assert [True] * len(members) == [nodeset.names(folded, name) for name in members]
+    assert (other in members) == nodeset.names(folded, other)

@@ -41,7 +41,7 @@ def test_the_admin_guide_has_every_default() -> None:
         shown |= dict(zip(re.findall(r"`([a-z_]+)`", keys), map(json.loads, values), strict=True))
     defaults = json.loads(json.dumps(asdict(Policy())))
     assert defaults == defaults | shown
-    assert {"mutes", "node", "instance", "hash", "problems"} == set(defaults) - set(shown)
+    assert {"mutes", "nodes", "node", "instance", "hash", "problems"} == set(defaults) - set(shown)
 
 
 def test_a_known_key_of_the_right_type_is_taken(write: Write) -> None:
@@ -66,6 +66,26 @@ def test_a_known_key_of_the_right_type_is_taken(write: Write) -> None:
         ("[[mutes]]\nrule = 'x-y'\nreason = 'r'\nuntil = 'next week'\n", ["number 1", "a date", "next week"]),
         ("[[mutes]]\nrule = 'x-y'\nreason = 'r'\nuntil = '2099-02-30'\n", ["number 1", "a date", "2099-02-30"]),
         ("mutes = 3\n", ["mutes", "strings only"]),
+        ("nodes = 3\n", ["nodes must be tables", '[nodes."gpu-[1-64]"]']),
+        ("[nodes]\nmounts = ['/fsx']\n", ["nodes must be tables", '[nodes."gpu-[1-64]"]']),
+        ('[nodes."gpu-[1-"]\ncpus_min = 1\n', ["gpu-[1-", "missing bracket", "write gpu-[1-64]"]),
+        ('[nodes."gpu-[1-x]"]\ncpus_min = 1\n', ["gpu-[1-x]", "bad range", "write gpu-[1-64]"]),
+        ('[nodes."n[1-1000000000]"]\ncpus_min = 1\n', ["1000000000 names, 65536 at most", "ignored"]),
+        ('[nodes."*a*b*c*d*"]\ncpus_min = 1\n', ["5 stars, 4 at most"]),
+        ('[nodes."a,,b"]\ncpus_min = 1\n', ["a,,b", "a name is empty"]),
+        ('[nodes."a b"]\ncpus_min = 1\n', ["a b", "a blank"]),
+        ('[nodes."@all"]\ncpus_min = 1\n', ["@all", "@ in it"]),
+        ('[nodes."*"]\nmount = ["/fsx"]\n', ['[nodes."*"]', "unknown key 'mount'", "known: mounts, services"]),
+        ('[nodes."*"]\nmounts = "/fsx"\n', ['[nodes."*"]', "mounts must be a list of strings"]),
+        ('[nodes."*"]\nmounts = ["fsx"]\n', ["'fsx'", "an absolute path", "/fsx lustre"]),
+        ('[nodes."*"]\nmounts = ["/fsx lustre rw"]\n', ["'/fsx lustre rw'", "an absolute path"]),
+        ('[nodes."*"]\nfiles = ["etc/x"]\n', ["'etc/x'", "an absolute path"]),
+        ('[nodes."*"]\nservices = ["--system"]\n', ["'--system'", "a name"]),
+        ('[nodes."*"]\nmodules = ["../../etc"]\n', ["'../../etc'", "a name without"]),
+        ('[nodes."*"]\nprocesses = ["a", "b c"]\n', ["'b c'", "a name without blanks"]),
+        ('[nodes."*"]\ncpus_min = 1.5\n', ["cpus_min must be a whole number above zero"]),
+        ('[nodes."*"]\nmemory_min = 0\n', ["memory_min must be a whole number above zero"]),
+        ('[nodes."*"]\nP0 = ["mount"]\n', ["P0 must be a list of these", "mounts, services", "cpus, memory"]),
         ("memlock_min = \n", ["line 1", "defaults used"]),
         ("a = 1\nb = = 2\n", ["line 2", "defaults used"]),
         ("a=" + "[" * 3000, ["ignored", "defaults used", "too deep"]),
@@ -83,6 +103,66 @@ def test_a_mistake_is_reported_and_the_default_used(write: Write, text: str, wor
         loaded.results,
         loaded.mutes,
     )
+
+
+SITE = """
+[nodes."*"]
+mounts = ["/fsx lustre"]
+P1 = ["mounts"]
+memory_min = 1000
+[nodes."gpu-[1-64]"]
+mounts = ["/scratch", "/fsx lustre"]
+modules = ["nvidia"]
+cpus_min = 192
+P2 = ["modules", "mounts"]
+[nodes."gpu-64,cpu-*"]
+cpus_min = 96
+"""
+
+
+@pytest.mark.parametrize(
+    ("node", "cpus", "mounts", "priorities"),
+    [
+        ("gpu-7", 192, ("/fsx lustre", "/scratch"), {"mounts": "P2", "modules": "P2"}),
+        ("gpu-64", 96, ("/fsx lustre", "/scratch"), {"mounts": "P2", "modules": "P2"}),
+        ("gpu-65", 0, ("/fsx lustre",), {"mounts": "P1"}),
+        ("cpu-a", 96, ("/fsx lustre",), {"mounts": "P1"}),
+    ],
+)
+def test_the_tables_that_name_a_node_hold_for_it_together_and_the_last_number_counts(
+    write: Write, node: str, cpus: int, mounts: tuple[str, ...], priorities: dict[str, str]
+) -> None:
+    loaded = load(str(write("p.toml", SITE)), node=node)
+    expected = loaded.expected()
+    assert () == loaded.problems
+    assert (cpus, mounts, 1000) == (expected.cpus_min, expected.mounts, expected.memory_min)
+    assert priorities == expected.priorities
+
+
+def test_node_tables_are_read_without_the_reader_of_the_standard_library() -> None:
+    assert toml.loads(SITE) == toml.plain(SITE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[nodes."a"]\n[nodes."a"]\n',
+        '[[nodes]]\n[nodes."a"]\nx = 1\n',
+        'nodes = 1\n[nodes."a"]\n',
+        '[nodes."a"]\n[[nodes]]\n',
+        "[nodes.'a']\nx = 1\n",
+        '[nodes."a\\u0062"]\n',
+    ],
+)
+def test_what_could_mean_something_else_in_toml_is_left_to_its_reader(text: str) -> None:
+    assert toml.plain(text) is None
+
+
+def test_a_list_that_would_take_a_hooks_time_is_cut_and_told(write: Write) -> None:
+    names = json.dumps([f"m{number}" for number in range(100)])
+    loaded = load(str(write("p.toml", f'[nodes."*"]\nmodules = {names}\n')), node="n1")
+    assert 64 == len(loaded.expected().modules)
+    assert "100 entries, the first 64" in loaded.problems[0]
 
 
 def test_one_mistake_does_not_cost_the_other_keys(write: Write) -> None:

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from hpslurm.cli import what_if
+from hpslurm.core import policy as policies
 from hpslurm.core import probe, records, replay
 from hpslurm.core.finding import Rule
 from hpslurm.core.policy import Mute, Policy
@@ -17,6 +18,7 @@ from hpslurm.core.probe import Result
 from hpslurm.core.records import Record
 from hpslurm.core.replay import Change, Misfit, rebuild
 from hpslurm.core.values import dataclass, field, fields
+from hpslurm.node import site
 from hpslurm.sources.host import Host
 from tests.test_hosts import build, probes
 
@@ -186,6 +188,26 @@ def test_the_cap_spares_the_nodes_beyond_it_within_the_hour() -> None:
     changes = replay.replay(seen, policy).changes
     assert ["n1", "n2", "n9"] == [one.node for one in changes if one.what == "gated"]
     assert ["n3", "n4", "n8"] == [one.node for one in changes if one.what == "spared"]
+
+
+def site_policy(text: str, tmp_path: Path) -> Policy:
+    (tmp_path / "policy.toml").write_text(text)
+    (tmp_path / "policy.toml").chmod(0o644)
+    return policies.load(str(tmp_path / "policy.toml"))
+
+
+def test_what_the_site_expects_is_judged_by_node_and_what_nobody_looked_at_is_told(tmp_path: Path) -> None:
+    new = site_policy('[nodes."n[1-2]"]\ncpus_min = 9\nP2 = ["cpus"]\n[nodes.n2]\nmodules = ["efa"]\n', tmp_path)
+    seen = [record(node, looked("site", site.Facts(cpus=8), OLD)) for node in ("n1", "n2", "n3")]
+    outcome = replay.replay([*seen, record("n1", hook="epilog")], new)
+    assert [("found", "site-cpus-fewer", "n1"), ("found", "site-cpus-fewer", "n2")] == told(outcome.changes)
+    assert ("site: not looked at: efa",) == outcome.troubles
+
+
+def test_records_without_a_look_at_what_a_policy_expects_are_told(tmp_path: Path) -> None:
+    new = site_policy('[nodes."n[1-2]"]\ncpus_min = 9\n', tmp_path)
+    outcome = replay.replay([record("n1"), record("n2", Result("site", probe.SKIP, "nothing")), record("n3")], new)
+    assert ("site: no look was recorded (2 times)",) == outcome.troubles
 
 
 def test_facts_of_another_version_are_counted_and_their_findings_stay() -> None:

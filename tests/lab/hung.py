@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,3 +64,24 @@ def frozen(folder: Path) -> Iterator[None]:
     """A frozen ext4: who writes there waits in state D, and SIGKILL does not reach him."""
     with mounted(folder), freeze(folder):
         yield
+
+
+@contextmanager
+def silent(folder: Path) -> Iterator[Path]:
+    """A file system whose server never answers, as NFS's and Lustre's do when they are gone: who asks it, waits."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        server = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        pytest.skip(f"no FUSE here: {error}")
+    try:
+        options = f"fd={server},rootmode=40000,user_id=0,group_id=0".encode()
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.mount(b"hpslurm-test", os.fsencode(folder), b"fuse", 0, options):
+            pytest.skip(f"may not mount here: {os.strerror(ctypes.get_errno())}")
+        try:
+            yield folder
+        finally:
+            subprocess.run(["umount", "-l", str(folder)], check=True)
+    finally:
+        os.close(server)  # whoever still waits is answered that it is gone

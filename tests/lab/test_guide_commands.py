@@ -110,7 +110,10 @@ ELSEWHERE = {
     r"\bdkms\b": ("dkms", "Debian's dkms"),
     r"\bchronyc\b|/etc/chrony\b": ("chronyc", "Debian's chrony, which starts a daemon"),
     r"\bresolvectl\b": ("resolvectl", "Debian's systemd-resolved, which changes the machine's DNS"),
-    r"\bsystemctl (status|is-active)|\btimedatectl\b|\bloginctl\b|\bjournalctl\b": ("/run/systemd/system", "systemd"),
+    r"\bsystemctl (status|is-active|show|--failed)|\btimedatectl\b|\bloginctl\b|\bjournalctl\b": (
+        "/run/systemd/system",
+        "systemd",
+    ),
     r"/var/log/provision/": ("/var/log/provision", "HyperPod's lifecycle scripts"),
     r"\bless\b": ("less", "Debian's less"),
     r"/cpufreq/": ("/sys/devices/system/cpu/cpufreq/policy0", "a machine that may choose its clock"),
@@ -155,7 +158,7 @@ STATUSES = {
 SILENT = (
     r"^(sudo )?scontrol (update|release|reconfigure|cancel_reboot|reboot)|^(sudo )?(install -d|chmod|mkdir|rm|tail) "
     r"|^(find|export|eval) |^NODES=|^(CUDA|NCCL)_\w+=|^\w+=\S*$|^env \||^python -I$|^bash -p$"
-    r"|> [\w.-]+$|\| jq |grep (' D'|\" D\")|grep -i (pro|epi)log|^ulimit -l 8"
+    r"|> [\w.-]+$|\| jq |grep (' D'|\" D\")|grep -i (pro|epi)log|-e edac|^ulimit -l 8"
 )
 
 

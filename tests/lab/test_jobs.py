@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -156,6 +157,13 @@ def test_the_gate_drains_the_node_requeues_and_holds_the_batch_job(sick_lab: Lab
     # n3's finding is configuration: named by the site, and not gated all the same
     assert 0 == sick_lab.run("srun", "-w", "n3", "-n1", "true").returncode
     assert "IDLE" == sick_lab.wait_for_node("n3", "IDLE")["State"]
+    # diagnose knows better than "Prolog error", and what it suggests is taken by this Slurm and changes nothing else
+    done = sick_lab.run("hpslurm", "diagnose", "--json", "--no-aws", "--policy", str(policy))
+    lines = map(json.loads, done.stdout.splitlines())
+    (gated,) = [line for line in lines if line.get("id") == "node-gated"]
+    sick_lab.run(*shlex.split(gated["suggestions"][0]["command"].removeprefix("sudo ")), check=True)
+    assert sick_lab.node_fields()["n2"]["Reason"].startswith("hpslurm: efa-missing")
+    assert "IDLE+DRAIN" == sick_lab.node_fields()["n2"]["State"]
     # what the admin does then: the node comes back, the job is released and runs
     policy.write_text(policy.read_text().replace("gate =", "# gate ="))
     sick_lab.run("scontrol", "update", "nodename=n2", "state=resume", check=True)

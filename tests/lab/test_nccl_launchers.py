@@ -80,7 +80,7 @@ def test_pmi2_starts_the_ranks_of_a_real_pmi2_build(tests: Cluster) -> None:
 
 @pytest.mark.parametrize("kind", ["pmi2", "none"])
 def test_ranks_that_do_not_find_each_other_are_several_programs_and_no_pass(tests: Cluster, kind: str) -> None:
-    code, out, _ = tests.run("--mpi", "none", program=tests.built(kind), nodes=2)
+    code, out, _ = tests.run("-v", "--mpi", "none", program=tests.built(kind), nodes=2)
     assert 1 == code
     assert "busbw-no-mpi  4 programs announced themselves, each as rank 0" in out
     assert "hpslurm nccl-tests --launcher mpirun" in out
@@ -133,7 +133,7 @@ def test_mpirun_uses_only_the_nodes_that_were_asked_for(mpirun: Cluster) -> None
 def test_pairs_by_mpirun_run_side_by_side_each_on_its_own_nodes(mpirun: Cluster) -> None:
     stamps = mpirun.lab.path("work", "stamps-mpirun")
     mpirun.faults(seconds=1, stamps=stamps, rails={"n3 1": 0.5})
-    code, out, err = mpirun.run("--launcher", "mpirun", "--find-slow", program=mpirun.built("mpi"), seconds=180)
+    code, out, err = mpirun.run("--launcher", "mpirun", "--find-slow", "-v", program=mpirun.built("mpi"), seconds=180)
     assert 3 == code, out + err
     assert "busbw-slow-rail  n3  GPU 1 and its NICs rdmap80s0," in out
     assert_two_pairs_at_once(stamps)
@@ -172,7 +172,7 @@ def test_mpirun_and_what_only_srun_can_do_are_not_mixed(tests: Cluster) -> None:
     for words, said in (
         (["--container-image", IMAGE], "a container (pyxis) is a matter of srun"),
         (["--mpi", "pmix"], "--mpi is for srun"),
-        (["--srun-option", "--comment=two words"], "cannot hand on a word with blanks"),
+        (["--srun-option", "--comment=two words"], "cannot pass on a word that contains spaces"),
     ):
         code, _, err = tests.run("--launcher", "mpirun", *words, nodes=2)
         assert 2 == code

@@ -183,6 +183,24 @@ def test_a_policy_that_is_not_taken_is_told_in_its_own_words(policy, write):
     assert "unknown key 'memlok_min'" in finding.detail
 
 
+def test_a_table_of_nodes_that_is_not_taken_says_what_to_write(policy, write):
+    path = write("policy.toml", '[nodes."gpu-[1-"]\ncpus_min = 1\n')
+    [finding] = doctor_site.judge(doctor_site.Facts(policies.load(str(path)).problems), policy)
+    assert "policy-not-taken" == finding.rule.id
+    assert "write gpu-[1-64]" in finding.detail
+
+
+@pytest.mark.parametrize(("shared", "found"), [(True, ["n[01-10]"]), (False, [])])
+def test_a_table_that_names_no_node_with_a_record_is_told_where_all_records_are(policy, write, tmp_path, shared, found):
+    write("shared/nodes/n1.prolog.jsonl", '{"schema":1,"type":"run","node":"n1"}\n')
+    write("policy.toml", '[nodes."n[1-2]"]\ncpus_min = 1\n[nodes."n[01-10]"]\ncpus_min = 1\n')
+    tables = policies.load(str(tmp_path / "policy.toml")).nodes
+    folder = {"results_shared" if shared else "results": str(tmp_path / "shared")}
+    facts = doctor_site.collect(Policy(nodes=tables, **{"results": str(tmp_path / "own"), **folder}))
+    assert tuple(found) == facts.nameless
+    assert ["policy-nodes-unknown"] * len(found) == [one.rule.id for one in doctor_site.judge(facts, policy)]
+
+
 def test_a_mute_past_its_date_is_for_information_and_names_who_set_it(policy, write):
     rows = "[[mutes]]\nrule = 'efa-*'\nreason = 'r'\nauthor = 'on-call'\nuntil = '{}'\n"
     loaded = policies.load(str(write("policy.toml", rows.format("2000-01-01") + rows.format("2999-01-01"))))
