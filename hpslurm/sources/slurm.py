@@ -824,12 +824,14 @@ def _wanted(jobs: tuple[SlurmJob, ...], job_id: str, one: bool) -> SlurmJob:
     mark, task = job_id[len(number) : len(number) + 1], job_id[len(number) + 1 :]
     if mark == "_":
         return next((job for job in jobs if str(job.array_task) == task), jobs[0])
-    if mark or len(jobs) == 1:
-        return jobs[0]
+    # the accounting's rows do not say which array they belong to: of those only the job of that very id is known
+    mine = tuple(job for job in jobs if int(number) in (job.id, job.array_job, job.het_job)) or jobs
+    if mark or len(mine) == 1:
+        return mine[0]
     if one:
-        return next((job for job in jobs if job.id == int(number)), jobs[0])
-    components = [job for job in jobs if job.het_job == int(number)]
-    return _whole_job(components) if components else _first_that_failed(jobs, int(number))
+        return next((job for job in mine if job.id == int(number)), mine[0])
+    components = [job for job in mine if job.het_job == int(number)]
+    return _whole_job(components) if components else _first_that_failed(mine, int(number))
 
 
 def _failed(job: SlurmJob) -> bool:
