@@ -461,7 +461,7 @@ def _add_records(
     own = {id(record) for record in job_report.found} if job_report else set()
     for record in kept:
         below = (
-            f"jobs/{job_report.job.id if job_report.job else job_report.id.partition('_')[0]}"
+            f"jobs/{record.run.get('job') or re.split('[_+]', job_report.id)[0]}"
             if job_report and id(record) in own
             else "nodes"
         )

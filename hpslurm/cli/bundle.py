@@ -136,7 +136,7 @@ def command(
       hpslurm bundle --log slurm-4711.out --since 2025-11-30T03:00Z --until 2025-11-30T05:00Z
     """
     if job and not JOB_ID.fullmatch(job):
-        raise click.UsageError(f"not a job id: {job[:40]!r} (a number, or number_task)")
+        raise click.UsageError(f"not a job id: {job[:40]!r} (a number, number_task, or number+component)")
     if output and not output.endswith(ENDS):
         raise click.UsageError(f"--output {clean(output, 200)} does not end in {ENDS}")
     if output and not dry_run:

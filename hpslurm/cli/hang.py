@@ -123,7 +123,7 @@ def command(
 def _job(job_id: str) -> SlurmJob:
     host = Host(seconds=SECONDS)
     try:
-        job = slurm.job(host, job_id)
+        job = slurm.job(host, job_id, one=True)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     except Unknown as why:

@@ -11,7 +11,7 @@ from hpslurm.core.nodeset import fold
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass, replace
 from hpslurm.job import cause
-from hpslurm.job.report import ACTIVE, BEFORE_THE_JOB, JobReport, nodes_of, well
+from hpslurm.job.report import ACTIVE, BEFORE_THE_JOB, JobReport, nodes_of, shown_id, well
 from hpslurm.scan import advice, model
 from hpslurm.scan.reason import HEALTHY, UNDETERMINED
 from hpslurm.show import diagnosis as show
@@ -209,7 +209,8 @@ def _ended(report: JobReport, named: bool) -> str:
     if job is None:
         why = "Slurm could not be asked; its nodes' records are here" if report.why else "Slurm has forgotten it"
         return f"Job {report.id}: state unknown, {why}"
-    said = f"Job {report.id} ({clean(job.name, 30)}) of {clean(job.user, 30)}: {job.state}"
+    said = f"Job {shown_id(job, report.id)} ({clean(job.name, 30)}) of {clean(job.user, 30)}: {job.state}"
+    said += f" ({job.among})" if job.among else ""
     if job.state in ACTIVE:
         return f"{said} on {_where(job)}"
     code = f", exit code {job.exit_code}" if job.exit_code and not named else ""

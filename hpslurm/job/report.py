@@ -6,6 +6,7 @@ A node that left no record is named: silence is not health.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable
 
 from hpslurm.core import nodeset, records
@@ -133,7 +134,10 @@ def gather(rules: Policy, root: str, job_id: str, results: str | None, *, ask_sl
         why = reason(error)
     finally:
         host.end_all()
-    found, troubles = read(rules, results, str(job.id) if job else job_id)
+    ids = [str(job.id), *map(str, job.parts)] if job else [job_id]
+    read_of = [read(rules, results, one) for one in ids]
+    found = [record for of_one, _ in read_of for record in of_one]
+    troubles = [trouble for _, of_one in read_of for trouble in of_one]
     over = job is None or job.state not in ACTIVE
     seen = view(found, nodes_of(job), over=over, all_read=not troubles)
     named = tuple(rules.mute(finding) if not finding.muted else finding for finding in seen.findings)
@@ -154,6 +158,13 @@ def of_nodes(report: JobReport, names: Container[str]) -> JobReport:
     return replace(report, seen=seen, named=tuple(one for one in report.named if one.subject in names))
 
 
+def shown_id(job: SlurmJob, job_id: str) -> str:
+    """As it was asked for; of an array, the task that is told of as well."""
+    if not job.among or job.parts:
+        return job_id
+    return f"{job_id} (id {job.id})" if job.array_task is None else f"{job_id}_{job.array_task}"
+
+
 def well(job: SlurmJob | None) -> bool:
     return job is not None and job.state == "COMPLETED" and not job.exit_code and not job.derived_code
 
@@ -163,7 +174,7 @@ def read(rules: Policy, results: str | None, job: str) -> tuple[list[Record], li
     found: dict[tuple[str, str], Record] = {}
     troubles: list[str] = []
     for folder in folders(rules, results):
-        kept, unreadable = records.job_records(folder, job.partition("_")[0])
+        kept, unreadable = records.job_records(folder, re.split("[_+]", job)[0])
         troubles += map(str, unreadable)
         for one in kept:
             found.setdefault((one.node, one.hook), one)

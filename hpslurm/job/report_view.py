@@ -12,7 +12,7 @@ from hpslurm.core.policy import Policy
 from hpslurm.core.probe import UNKNOWN, Result
 from hpslurm.core.text import clean
 from hpslurm.job import cause, first_screen
-from hpslurm.job.report import ACTIVE, JobReport, View, nodes_of, well
+from hpslurm.job.report import ACTIVE, JobReport, View, nodes_of, shown_id, well
 from hpslurm.scan import lines as scan_lines
 from hpslurm.scan.reason import HEALTHY, UNDETERMINED
 from hpslurm.show import diagnosis, page, plan, render
@@ -41,7 +41,9 @@ def headline(job: SlurmJob | None, job_id: str, why: str = "") -> str:
         return f"Job {job_id}: state unknown, Slurm could not be asked; its nodes' records are here"
     if job is None:
         return f"Job {job_id}: state unknown, Slurm has forgotten it; its nodes' records remain"
-    parts = [f"Job {job_id} ({clean(job.name, 40)}) of {clean(job.user, 40)}: {job.state}"]
+    parts = [f"Job {shown_id(job, job_id)} ({clean(job.name, 40)}) of {clean(job.user, 40)}: {job.state}"]
+    if job.among:
+        parts.append(job.among)
     if job.reason and job.reason != "None":
         parts.append(f"reason {clean(job.reason, 60)}")
     if job.exit_code is not None and job.state not in ACTIVE:

@@ -42,6 +42,7 @@ class Job:
     array_job: str = ""
     array_task: str = ""
     node: str = ""
+    in_hook: bool = False  # some releases of Slurm do not tell a hook which task of an array it is
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def _meaning(match: re.Match[str], job: Job) -> str:
     value = {
         "%": "%",
         "A": job.array_job or job.id,
-        "a": job.array_task or "4294967294",
+        "a": job.array_task or ("" if job.in_hook else "4294967294"),
         "j": job.id,
         "J": job.id,
         "N": job.node.split(".")[0],
@@ -127,6 +128,7 @@ def job_of_env(env: Mapping[str, str]) -> Job:
         env.get("SLURM_ARRAY_JOB_ID", ""),
         env.get("SLURM_ARRAY_TASK_ID", ""),
         first_node(env.get("SLURM_JOB_NODELIST") or env.get("SLURM_NODELIST") or ""),
+        in_hook=True,
     )
 
 
@@ -137,7 +139,9 @@ def first_node(nodes: str) -> str:
 
 
 def reads_here(env: Mapping[str, str]) -> bool:
-    """Whether this node is the one that reads the job's output."""
+    """Whether this node is the one that reads the job's output: of several components, only the first has a script."""
+    if env.get("SLURM_HET_JOB_ID", "") not in ("", env.get("SLURM_JOB_ID")):
+        return False
     here = env.get("SLURMD_NODENAME", "")
     return bool(here) and first_node(env.get("SLURM_JOB_NODELIST") or env.get("SLURM_NODELIST") or "") == here
 

@@ -10,8 +10,8 @@ from hpslurm.sources.host import SLURM_CONF, Host
 
 CACHE = ("/var/spool/slurmd/conf-cache/slurm.conf", "/run/slurm/conf/slurm.conf")
 MOST_BYTES = 16 << 20
-_PART = re.compile(r"(?:[^\[,]|\[[^\]]*\])+")
-_BRACKET = re.compile(r"\[([^\]]*)\]")
+_PART = re.compile(r"(?:[^\[,]|\[[^\[\]]*\])+")
+_BRACKET = re.compile(r"\[([^\[\]]*)\]")
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 

@@ -15,7 +15,7 @@ import calendar
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from hpslurm.core.values import dataclass, replace
 from hpslurm.sources.host import SACCT_FIELDS, SACCT_MARK, SLURM_CONF, Host, Output, error_of
 
 NOT_RESPONDING = "NOT_RESPONDING"
-JOB_ID = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?")
+JOB_ID = re.compile(r"[0-9]{1,10}([_+][0-9]{1,10})?")
 HELP = "operations.md § 7"
 PYSLURM_SECONDS = 12.0  # it gives up on a dead controller after 10
 # What squeue shows unless asked for more; pyslurm lists jobs that are over, too.
@@ -118,6 +118,9 @@ class SlurmJob:
     restarts: int | None = None
     array_job: int | None = None
     array_task: int | None = None
+    het_job: int | None = None  # id of the first component
+    parts: tuple[int, ...] = ()  # ids of further components that are told of here as well
+    among: str = ""  # which one of several this is, in words
     cancelled_by: int | None = None
     source: str = ""
 
@@ -253,29 +256,29 @@ def queued_of_line(line: dict[str, Any]) -> Queued:
     )
 
 
-def job(host: Host, job_id: str) -> SlurmJob | None:
+def job(host: Host, job_id: str, *, one: bool = False) -> SlurmJob | None:
     """The job, or None when the controller and the accounting have both forgotten it.
 
+    A number may stand for a whole array or heterogeneous job; with ``one``, for the job of that very id alone.
     The controller keeps a job for MinJobAge seconds after its end (300 by default). Raises Unknown
     when nobody could be asked, and ValueError for what is no job id.
     """
     if not JOB_ID.fullmatch(job_id):
-        raise ValueError(f"not a job id: {job_id[:40]!r} (a number, or number_task)")
+        raise ValueError(f"not a job id: {job_id[:40]!r} (a number, number_task, or number+component)")
     start(host, "sacct", job_id)  # it waits while we ask the controller
     problems = []
-    live = kept = None
+    found: dict[int, SlurmJob] = {}
     try:
-        live = _from_controller(host, job_id)
+        found.update((job.id, job) for job in _from_controller(host, job_id))
     except Unknown as why:
         problems.append(str(why))
     try:
-        kept = _from_accounting(host, job_id)
+        for kept in _from_accounting(host, job_id):
+            found[kept.id] = _joined(found[kept.id], kept) if kept.id in found else kept
     except Unknown as why:
         problems.append(str(why))
-    if live and kept:
-        return _joined(live, kept)
-    if live or kept:
-        return live or kept
+    if found:
+        return _wanted(tuple(found.values()), job_id, one)
     if problems:  # one that does not answer might have known it
         raise Unknown("; ".join(problems))
     return None
@@ -286,6 +289,7 @@ FAILED_STATES = {
     "BOOT_FAIL", "CANCELLED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT",
 }  # fmt: skip
 DAY = 86400  # seconds
+END_OF_TIME = 1 << 40
 
 
 NO_ACCOUNTING = "no accounting here, and the controller forgets a job some minutes after its end"
@@ -535,6 +539,7 @@ def jobs_of_json(text: str) -> Iterator[SlurmJob]:
             restarts=_number(raw.get("restart_cnt")),
             array_job=_number(raw.get("array_job_id")) or None,
             array_task=_number(raw.get("array_task_id")),
+            het_job=_number(raw.get("het_job_id")) or None,
             source="scontrol",
         )
 
@@ -663,7 +668,7 @@ def _job_of_block(block: str) -> SlurmJob:
         derived_code=derived,
         derived_signal=derived_signal,
         reason=words.get("Reason", ""),
-        nodes=_rest(rows, "NodeList") or "",
+        nodes=(_rest(rows, "NodeList") or "").partition(" SchedNodeList=")[0],  # the planned ones stand behind
         partition=dict(_words(rows, "Partition")).get("Partition", ""),
         batch_host=_rest(rows, "BatchHost"),
         stdout=_rest(rows, "StdOut"),
@@ -675,6 +680,7 @@ def _job_of_block(block: str) -> SlurmJob:
         restarts=_whole(words.get("Restarts")),
         array_job=_whole(ids.get("ArrayJobId")),
         array_task=_whole(ids.get("ArrayTaskId")),
+        het_job=_whole(ids.get("HetJobId") or ids.get("PackJobId")),
         source="scontrol",
     )
 
@@ -769,7 +775,7 @@ def controllers_of_text(text: str) -> Iterator[Controller]:
 # one job
 
 
-def _from_controller(host: Host, job_id: str) -> SlurmJob | None:
+def _from_controller(host: Host, job_id: str) -> tuple[SlurmJob, ...]:
     output = host.run("scontrol_job_json", job_id)
     read = jobs_of_json
     if output.status != 0 and _has_no_json(output):
@@ -777,19 +783,19 @@ def _from_controller(host: Host, job_id: str) -> SlurmJob | None:
         read = jobs_of_text
     if output.status != 0:
         if "invalid job id" in (output.err + output.out).lower():
-            return None
+            return ()
         raise Unknown(trouble(f"scontrol show job {job_id}", output))
-    return _wanted(tuple(read(output.out)), job_id)
+    return tuple(read(output.out))
 
 
-def _from_accounting(host: Host, job_id: str) -> SlurmJob | None:
-    """None when it knows no such job, or when there is no accounting that could."""
+def _from_accounting(host: Host, job_id: str) -> tuple[SlurmJob, ...]:
+    """Nothing when it knows no such job, or when there is no accounting that could."""
     output = host.run("sacct", job_id)
     if output.status != 0:
         if "storage is disabled" in output.err + output.out:
-            return None
+            return ()
         raise Unknown(trouble("sacct", output))
-    return _wanted(tuple(jobs_of_sacct(output.out)), job_id)
+    return tuple(jobs_of_sacct(output.out))
 
 
 def _all_of_controller(host: Host) -> list[SlurmJob]:
@@ -812,13 +818,52 @@ def _all_of_accounting(host: Host, name: str, *words: str) -> list[SlurmJob]:
     return list(jobs_of_sacct(output.out))
 
 
-def _wanted(jobs: tuple[SlurmJob, ...], job_id: str) -> SlurmJob | None:
-    """An array's id shows all its tasks: the one with that very id, else the only one or the first."""
-    number, _, task = job_id.partition("_")
-    for job in jobs:
-        if (task and str(job.array_task) == task) or (not task and job.id == int(number)):
-            return job
-    return jobs[0] if jobs else None
+def _wanted(jobs: tuple[SlurmJob, ...], job_id: str, one: bool) -> SlurmJob:
+    """The job, the array's task or the component that the id names; a number may stand for all of them."""
+    number = re.split("[_+]", job_id)[0]
+    mark, task = job_id[len(number) : len(number) + 1], job_id[len(number) + 1 :]
+    if mark == "_":
+        return next((job for job in jobs if str(job.array_task) == task), jobs[0])
+    # the accounting's rows do not say which array they belong to: of those only the job of that very id is known
+    mine = tuple(job for job in jobs if int(number) in (job.id, job.array_job, job.het_job)) or jobs
+    if mark or len(mine) == 1:
+        return mine[0]
+    if one:
+        return next((job for job in mine if job.id == int(number)), mine[0])
+    components = [job for job in mine if job.het_job == int(number)]
+    return _whole_job(components) if components else _first_that_failed(mine, int(number))
+
+
+def _failed(job: SlurmJob) -> bool:
+    return job.state.split()[0] in FAILED_STATES or bool(job.exit_code)
+
+
+def _whole_job(components: Sequence[SlurmJob]) -> SlurmJob:
+    """A heterogeneous job: the first component's, whose script wrote the output, on the nodes of all; it ended as the
+    first component that failed."""
+    first, *others = sorted(components, key=lambda job: job.id)
+    ended = next(filter(_failed, (first, *others)), first)
+    return replace(
+        first,
+        state=ended.state,
+        exit_code=ended.exit_code,
+        exit_signal=ended.exit_signal,
+        derived_code=ended.derived_code,
+        derived_signal=ended.derived_signal,
+        reason=ended.reason,
+        nodes=",".join(job.nodes for job in (first, *others) if _some(job.nodes)),
+        parts=tuple(job.id for job in others),
+        among=f"{len(components)} components",
+    )
+
+
+def _first_that_failed(jobs: Sequence[SlurmJob], number: int) -> SlurmJob:
+    """Of an array: its last task has the array's own number, and says nothing of the others."""
+    failed = sorted(filter(_failed, jobs), key=lambda job: (job.end_time or END_OF_TIME, job.id))
+    if failed:
+        return replace(failed[0], among=f"the first that failed, {len(failed)} of {len(jobs)} tasks")
+    job = next((job for job in jobs if job.id == number), jobs[0])
+    return replace(job, among=f"one of {len(jobs)} tasks, none of which failed")
 
 
 def _joined(live: SlurmJob, kept: SlurmJob) -> SlurmJob:

@@ -207,3 +207,28 @@ def test_all_nodes_name_the_odd_one_out_in_versions(make_lab: Callable[..., Lab]
     done = lab.run("salloc", "-N3", "--quiet", "hpslurm", "check", "--all-nodes", *places)
     assert re.search(r"^n3 +P1 +versions-differ: ", done.stdout, re.M), done.stdout + done.stderr
     assert text.strip() in done.stdout
+
+
+def test_an_array_and_a_heterogeneous_job_are_told_whole(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(
+        nodes=2,
+        hooks=("prolog", "epilog"),
+        conf=CONF + "SchedulerParameters=bf_interval=1,bf_hetjob_immediate\n",
+        machines={"n2": {"efa": 16}},
+    )
+    shared = Path(lab.path("shared"))
+    shared.mkdir(exist_ok=True)
+    Path(lab.path("policy.toml")).write_text(f"results = '{lab.path('results')}'\nresults_shared = '{shared}'\n")
+    array = lab.submit(
+        "-N1", "--array=0-2", "-o", lab.path("work/a-%A_%a"), "--wrap", "exit $((SLURM_ARRAY_TASK_ID == 1))"
+    )
+    for number in range(3):
+        lab.wait_for_job(f"{array}_{number}")
+    assert f"Job {array}_1 (wrap) of root: FAILED, the first that failed, 1 of 3 tasks" in report(lab, array)[1]
+
+    script = lab.script("both.sh", "#!/bin/sh\nexit 3\n")
+    het = lab.submit("-wn1", "-o", lab.path("work/h-%j"), ":", "-wn2", script)
+    said = " ".join(report(lab, het)[1].split())
+    assert f"Job {het} (both.sh) of root: FAILED, 2 components" in said
+    assert "efa-missing n2" in said
+    assert "no record of" not in said

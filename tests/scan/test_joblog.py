@@ -156,3 +156,17 @@ def test_the_way_of_an_epilog_imports_nothing_heavy():
         "gzip",
     }
     assert set() == heavy & set(loaded)
+
+
+def test_only_the_first_component_of_a_heterogeneous_job_has_output():
+    env = {"SLURMD_NODENAME": "n1", "SLURM_JOB_NODELIST": "n1", "SLURM_JOB_ID": "8"}
+    assert joblog.reads_here(env)
+    assert joblog.reads_here({**env, "SLURM_HET_JOB_ID": "8"})
+    assert not joblog.reads_here({**env, "SLURM_HET_JOB_ID": "7"})
+
+
+def test_a_hook_that_is_not_told_its_task_does_not_guess_the_name_of_its_output():
+    env = {"SLURM_JOB_ID": "8", "SLURM_JOB_STDOUT": "/w/%A_%a.out"}
+    assert "/w/8_%a.out" == paths(joblog.job_of_env(env))[0]
+    told = {**env, "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3"}
+    assert ["/w/7_3.out"] == paths(joblog.job_of_env(told))

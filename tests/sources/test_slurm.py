@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -329,3 +330,55 @@ def test_a_jobs_name_that_imitates_a_row_is_a_name() -> None:
 def test_what_only_looks_like_the_end_of_a_line_ends_none(odd: str) -> None:
     row = f"7|RUNNING|alice|1000|gpu|1|||n1|why{odd}8|RUNNING|x|0|gpu|1|||n2|"
     assert [7] == [job.id for job in slurm.queue_of_text(row)]
+
+
+def of_many(host_with, *rows, **more):
+    jobs = [{"job_id": row[0], "user_id": 0, "job_state": row[1], "exit_code": row[2] << 8, **row[3]} for row in rows]
+    files = {"/commands/scontrol_job_json.txt": json.dumps({"jobs": jobs}), "/commands/sacct.txt": "", **more}
+    return host_with(files, env={})
+
+
+def task(number, state, code, end):
+    return (
+        number, state, code, {"array_job_id": 7, "array_task_id": number - 5, "end_time": end, "nodes": f"n{number}"}
+    )  # fmt: skip
+
+
+def test_of_an_array_the_first_task_that_failed_is_told_and_not_the_last_one(host_with):
+    host = of_many(
+        host_with,
+        task(7, "COMPLETED", 0, 9),
+        task(8, "FAILED", 1, 8),
+        task(6, "FAILED", 2, 5),
+        task(5, "RUNNING", 0, 0),
+    )
+    job = slurm.job(host, "7")
+    assert (6, 1, "the first that failed, 2 of 4 tasks") == (job.id, job.array_task, job.among)
+    assert (8, "") == (slurm.job(host, "7_3").id, slurm.job(host, "7_3").among)
+    assert 7 == slurm.job(host, "7", one=True).id
+
+
+def test_of_an_array_that_went_well_it_is_said_that_no_task_failed(host_with):
+    job = slurm.job(of_many(host_with, task(7, "COMPLETED", 0, 9), task(6, "COMPLETED", 0, 8)), "7")
+    assert (7, "one of 2 tasks, none of which failed") == (job.id, job.among)
+
+
+def test_a_heterogeneous_job_is_told_with_the_nodes_of_all_components_and_ends_as_the_worst(host_with):
+    first = (1, "COMPLETED", 0, {"het_job_id": 1, "nodes": "n1", "standard_output": "/w/o-1.out"})
+    second = (2, "FAILED", 3, {"het_job_id": 1, "nodes": "n[2-3]", "standard_output": "/w/o-2.out"})
+    host = of_many(host_with, second, first)
+    job = slurm.job(host, "1")
+    assert (1, "FAILED", 3, "n1,n[2-3]") == (job.id, job.state, job.exit_code, job.nodes)
+    assert ((2,), "2 components", "/w/o-1.out") == (job.parts, job.among, job.stdout)
+    assert () == slurm.job(host, "1", one=True).parts
+
+
+@pytest.mark.parametrize("text", ["1+", "+1", "1_2+3", "1 +2", "1-2"])
+def test_a_component_is_named_by_a_plus_and_nothing_else(host_with, text):
+    with pytest.raises(ValueError, match="number\\+component"):
+        slurm.job(host_with({}, env={}), text)
+
+
+def test_the_nodes_that_a_job_was_planned_for_are_not_taken_for_its_own():
+    text = JOB.format(name="").replace("NodeList=ip-10-1-0-[1-2]", "NodeList=n2 SchedNodeList=n2")
+    assert ["n2"] == [job.nodes for job in slurm.jobs_of_text(text)]
