@@ -48,7 +48,7 @@ class Rule:
     """Something that can be wrong. ``id`` is public: never renamed, never used again.
 
     ``cause`` is one of the cause words of ``scan``, or empty. ``gateable`` marks
-    hardware of the node itself: only such a rule may make the prolog say ``drain``.
+    hardware of the node itself, or what its site expects of it: only such a rule may make the prolog say ``drain``.
     """
 
     id: str
