@@ -382,7 +382,7 @@ class Host:
         text = self.read("/proc/uptime")
         words = text.split(".", 1)
         seconds = whole(words[0])
-        if seconds is None or len(words) < 2:
+        if seconds is None or not words[1:] or not words[1][:1].isdigit():
             raise Unknown("/proc/uptime shows no number")
         return float(seconds)
 

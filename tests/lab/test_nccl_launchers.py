@@ -82,7 +82,7 @@ def test_pmi2_starts_the_ranks_of_a_real_pmi2_build(tests: Cluster) -> None:
 def test_ranks_that_do_not_find_each_other_are_several_programs_and_no_pass(tests: Cluster, kind: str) -> None:
     code, out, _ = tests.run("-v", "--mpi", "none", program=tests.built(kind), nodes=2)
     assert 1 == code
-    assert "busbw-no-mpi  4 programs announced themselves, each as rank 0" in out
+    assert "busbw-no-mpi  4 programs ran side by side, each as rank 0" in out
     assert "hpslurm nccl-tests --launcher mpirun" in out
 
 

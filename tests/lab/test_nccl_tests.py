@@ -196,11 +196,10 @@ def test_a_terminal_shows_the_size_reached_and_the_bandwidth_so_far(tests: Clust
 
 
 def test_a_terminal_shows_the_round_of_a_search_and_what_is_left_of_it(tests: Cluster) -> None:
-    tests.faults(seconds=2.6)
+    tests.faults(seconds=2.6)  # after two seconds a terminal is told
     said = tests.on_terminal(60, "--find-slow")
-    seconds = r" \(\d+ s\) *"
     assert any(
-        re.fullmatch(rf"round 1, pair: [01] of 2 done, pair-0\.[01]: \d GiB [\d.]+ GB/s{seconds}", piece)
+        re.match(r"round 1, pair: [01] of 2 done, pair-0\.[01]: (starting|\d GiB [\d.]+ GB/s) \(\d", piece)
         for piece in said
     )
-    assert any(re.fullmatch(rf"round 2, group: group-1\.0: \d GiB [\d.]+ GB/s{seconds}", piece) for piece in said)
+    assert any(re.match(r"round 2, group: group-1\.0: (starting|\d GiB [\d.]+ GB/s) \(\d", piece) for piece in said)
