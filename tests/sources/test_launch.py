@@ -4,6 +4,7 @@ import itertools
 import os
 import stat
 import time
+from pathlib import Path
 
 import pytest
 
@@ -192,7 +193,10 @@ def test_a_rank_that_a_deaf_mpirun_leaves_behind_is_ended_with_it(where, tmp_pat
     assert events[-1].timed_out
     rank = int(events[0].text)
     for _ in range(50):  # init takes its time to reap it
-        if not os.path.exists(f"/proc/{rank}") or "Z" in open(f"/proc/{rank}/stat").read().rpartition(")")[2]:
+        try:
+            if "Z" in Path(f"/proc/{rank}/stat").read_text().rpartition(")")[2]:
+                break
+        except (FileNotFoundError, ProcessLookupError):
             break
         time.sleep(0.1)
     else:
