@@ -25,7 +25,10 @@ FIRST = Rule("name-first-unknown", P0, "The job's first node has no address", SE
 NOT_FOUND = 2  # getent: no such name
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _FIRST = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[(\d{1,18})[^\]]*\]([A-Za-z0-9._-]*))?")
-_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F:.]{0,40}:[0-9a-fA-F:.]{0,40}(?:%\w{1,16})?", re.ASCII)
+_ADDRESS = re.compile(
+    r"\d{1,3}(?:\.\d{1,3}){3}|(?=[^:]{0,4}:[^:]{0,4}:)(?=[:.]{0,40}[0-9a-fA-F])[0-9a-fA-F:.]{3,45}(?:%\w{1,16})?",
+    re.ASCII,
+)
 _SEE = Suggestion(LOOK, "see what the name service says", "srun -w {nodes} sh -c 'getent ahosts $(hostname)'")
 
 
