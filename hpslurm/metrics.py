@@ -155,7 +155,7 @@ def families(
     policy: Policy,
     boot: str,
     expected: str,
-    history: tuple[float, Sequence[tuple[str, int, bool]]] = (0, ()),
+    history: tuple[float, Sequence[NodeFailures]] = (0, ()),
 ) -> list[Family]:
     """All metrics that have a value.
 

@@ -18,7 +18,6 @@ MINUTE = 60  # seconds within which what fails together ends; Slurm and NCCL nee
 FEWEST = 4  # jobs on different nodes; three at once are a coincidence on a busy cluster
 CHANCE = 1e-6  # that so many fail within a minute by themselves
 AROUND = 12 * 3600  # seconds before and after, from which the usual rate is taken
-LOOP = 24 * 3600  # seconds in which failures of one user on one node are one
 
 
 @dataclass(frozen=True)

@@ -212,9 +212,7 @@ def stuck_at(pid: int) -> str:
         except ValueError:
             pass
     mounts = _mounts(pid)
-    away = [
-        path for path in files.values() if _mount_of(path, mounts) not in ("/", "/dev", "/proc", "/sys", "/run", "")
-    ]
+    away = [path for path in files.values() if _mount_of(path, mounts) not in OWN_MOUNTS]
     return away[-1] if away else ""
 
 
@@ -241,8 +239,3 @@ def _mounts(pid: int) -> list[str]:
 
 def _mount_of(path: str, mounts: Iterable[str]) -> str:
     return next((mount for mount in mounts if path == mount or path.startswith(mount.rstrip("/") + "/")), "")
-
-
-def mount_of(pid: int, path: str) -> str:
-    """Where the file system of a path is mounted, as the process sees it."""
-    return _mount_of(path, _mounts(pid))

@@ -7,8 +7,7 @@ import re
 from hpslurm.core import linear
 from hpslurm.core.text import whole
 from hpslurm.scan.hit import Context, Hit, check
-
-MOST_TASKS = 100_000  # of one list
+from hpslurm.scan.places import MOST_TASKS
 
 
 @check("storegone")
