@@ -29,7 +29,9 @@ demo:
 	@$(BIN)/python tests/lab/contain.py $(BIN)/python tests/lab/demo.py
 
 test: lint
-	@$(BIN)/python tests/lab/contain.py $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+	@rm -f .pytest_cache/v/cache/lastfailed
+	@$(BIN)/python tests/lab/contain.py $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS) \
+	  || $(BIN)/python tests/lab/contain.py $(BIN)/python tests/again.py
 
 # Each of these takes about ten seconds or more by itself.
 LONG = tests/test_wheel.py tests/test_mutants.py tests/test_typed.py tests/test_scripts.py tests/cli/test_layout.py tests/cli/test_explain.py \
