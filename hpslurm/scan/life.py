@@ -43,6 +43,14 @@ _ENDED = linear.compile(
     r"|\brank ?\d+\]?:? (?:finished|done|completed)"
     r"|\bexit(?:ed)?(?: with)?(?: code| status)?[ :=]+0"
     r"|`max_(?:steps|epochs)=\d+` reached)[\s.!)]*$"
+    r"|^(?:\W?\w+\W? )?(?:total|elapsed|overall) (?:training |run(?:ning)? |wall |elapsed )?time(?: taken)?[ :=]+\d"
+    r"[\d:.,]*"
+    r" ?(?:s|sec|secs|seconds|m|min|minutes|h|hours)?[\s.]*$"
+)
+# What NCCL's processes say when they end, many lines of each.
+_TORN_DOWN = linear.compile(
+    r"NCCL INFO (?:comm \S+ rank \d+ [^\n]*(?:Abort|Destroy) COMPLETE"
+    r"|\[Service thread\] Connection closed by localRank)"
 )
 LAST_WORDS = 12  # lines at the end of a file, among which they stand: other ranks still say theirs
 _STEPS = linear.compile(r"(?i)\b(?:train\w*|epoch|step|iter\w*)\b|loss=|it\b")  # bars of the training itself
@@ -107,7 +115,7 @@ def _proof(path: str, lines: Lines) -> Iterator[Event]:
 
 def _last_words(path: str, lines: Lines) -> Iterator[Event]:
     """Where a file ends with the words of a program that did what it should: the first line that says so."""
-    spoken = [(number, line) for number, line in lines[-2 * LAST_WORDS :] if line.strip()]
+    spoken = [(number, line) for number, line in lines if line.strip() and not _TORN_DOWN.search(line)]
     for number, line in spoken[-LAST_WORDS:]:
         if _ENDED.search(line):
             yield Event("ended-well", NOISE, path, number, line[:300])

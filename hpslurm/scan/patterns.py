@@ -34,6 +34,7 @@ class Pattern:
     late: bool = False
     seen: str = ""
     section: int = 0
+    teardown: bool = False
 
 
 @dataclass(frozen=True)

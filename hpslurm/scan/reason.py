@@ -117,10 +117,12 @@ def _not_survived(case: Case, events: list[Event]) -> list[Event]:
 
 def _not_fatal(case: Case, events: list[Event]) -> list[Event]:
     """Without what would have ended a program that ran to its end and said so after all of it."""
+    by_id = case.patterns.by_id
     ended = {event.file: event.line for event in case.of("ended-well")}
     loud = {
         event.file for event in [*case.roots, *case.symptoms]
         if event.file in ended and (event.line < 0 or max(event.line, event.last_line) > ended[event.file])
+        and not ((row := by_id.get(event.pattern)) and row.teardown)
     }  # fmt: skip
     causes = model.causes()
     return [
