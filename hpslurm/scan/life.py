@@ -11,6 +11,7 @@ from hpslurm.core.text import whole
 from hpslurm.scan import prefix
 
 Lines = list[tuple[int, str]]  # line number, text
+WORKED = 2  # lines of work after a restart that show that it helped
 RECENT = 3  # lines of work that show that it went on, not only began again
 
 _LIFE = linear.compile(
@@ -52,6 +53,7 @@ _TORN_DOWN = linear.compile(
     r"NCCL INFO (?:comm \S+ rank \d+ [^\n]*(?:Abort|Destroy) COMPLETE"
     r"|\[Service thread\] Connection closed by localRank)"
 )
+_RESTART = linear.compile(r"(?i)\bwill restart (?:the )?worker group|\brestarting (?:the )?worker group")
 LAST_WORDS = 12  # lines at the end of a file, among which they stand: other ranks still say theirs
 _STEPS = linear.compile(r"(?i)\b(?:train\w*|epoch|step|iter\w*)\b|loss=|it\b")  # bars of the training itself
 
@@ -61,6 +63,7 @@ def events(path: str, lines: Lines) -> Iterator[Event]:
     yield from _bars(path, lines)
     yield from _proof(path, lines)
     yield from _last_words(path, lines)
+    yield from _restarts(path, lines)
 
 
 def _signs(path: str, lines: Lines) -> Iterator[Event]:
@@ -110,6 +113,17 @@ def _proof(path: str, lines: Lines) -> Iterator[Event]:
         if _CHOSEN.search(line):
             facts = (("what", "NCCL's set-up, as far as it is shown"),)
             yield Event("proof", NOISE, path, number, line[:300], facts=facts)
+            return
+
+
+def _restarts(path: str, lines: Lines) -> Iterator[Event]:
+    """The last time that a launcher said that it starts its workers again, if they worked afterwards."""
+    work = 0
+    for number, line in reversed(lines):
+        work += _LIFE.search(line) is not None and _WORK.search(line) is not None
+        if _RESTART.search(line):
+            if work >= WORKED:
+                yield Event("restart", NOISE, path, number, line[:300])
             return
 
 

@@ -101,6 +101,7 @@ def _row(number: int, row: dict[str, Any]) -> Pattern:
         row.get("late", False),
         row.get("seen", ""),
         row.get("section", 0),
+        row.get("teardown", False),
     )
 
 

@@ -107,12 +107,21 @@ def _from_findings(findings: Iterable[Finding]) -> Iterable[Event]:
 
 
 def _not_survived(case: Case, events: list[Event]) -> list[Event]:
-    """Without retries that succeeded: work went on after the last of them."""
+    """Without retries that succeeded, work went on after the last of them, and what a restart healed."""
     by_id = case.patterns.by_id
     return [
         event for event in events
-        if not ((row := by_id.get(event.pattern)) and row.transient and case.survived(event))
+        if not (
+            ((row := by_id.get(event.pattern)) and row.transient and case.survived(event))
+            or (case.restarted(event) and not _of_hardware(event))
+            or (event.cause == "gdr_missing" and case.on_one_node())
+        )
     ]  # fmt: skip
+
+
+def _of_hardware(event: Event) -> bool:
+    cause = model.causes().get(event.cause)
+    return cause is not None and cause.hardware
 
 
 def _not_fatal(case: Case, events: list[Event]) -> list[Event]:
