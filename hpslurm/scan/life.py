@@ -18,7 +18,7 @@ _LIFE = linear.compile(
     r"\d{1,3}%\|[^|]*\| *\d+/\d+|(?:loss|Loss)\b(?: is)?[ :=]+\d|[Ee]poch(?: is)?[ :=\[]+\d+|(?:iter(?:ation)?|[Ss]tep)[ :=\[]+\d+[^\n]*(?:loss|time|lr|tok)|Init COMPLETE|"  # noqa: E501
     r"Training (?:complete|finished|done)|tokens?/s|it/s\]|s/it\]|(?:samples?|img|images?)/s|Avg bus bandwidth|Out of bounds values : 0 OK|"  # noqa: E501
     r"throughput[ :=]+\d|elapsed time per iteration|Destroy COMPLETE|"
-    r"Connected after \d+ retries|Step created for StepId|"
+    r"Connected after \d+ retries|Step created for StepId|Completed store-based barrier for|"
     r"\.\.\. passed$|All tests passed|Test [Pp]assed|now responding"
 )
 # Of these, what shows work itself, not only a start.
