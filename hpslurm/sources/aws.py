@@ -68,6 +68,7 @@ OPERATIONS = (
     Operation("sagemaker", "DescribeClusterEvent", "why something failed; for errors and warnings only", _CLUSTER),
     Operation("sagemaker", "ListClusterEvents", "what HyperPod did to the cluster", _CLUSTER),
     Operation("sagemaker", "ListClusterNodes", "every instance, its state and its host name", _CLUSTER),
+    Operation("sagemaker", "ListClusterOperations", "scaling and deep health checks that are under way", _CLUSTER),
     Operation("sagemaker", "ListClusters", "which clusters there are, when none or a wrong one was named"),
     Operation("sts", "GetCallerIdentity", "whose permissions these are", free=True),
 )

@@ -229,6 +229,7 @@ def test_two_thousand_nodes_cost_no_more_calls_than_their_pages():
             "sagemaker:DescribeCluster": 1,
             "sagemaker:ListClusterNodes": math.ceil(2002 / 100),
             "sagemaker:ListClusterEvents": math.ceil(450 / 100),
+            "sagemaker:ListClusterOperations": 1,
             "ec2:DescribeSecurityGroupRules": 1,
             "ec2:DescribeSubnets": 1,
             "ec2:DescribeNetworkInterfaces": math.ceil(2000 / 200),
