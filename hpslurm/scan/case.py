@@ -85,6 +85,15 @@ class Case:
         row = self.patterns.by_id.get(event.pattern)
         return row is not None and row.late
 
+    def went_on(self, event: Event) -> bool:
+        """Whether several steps of work came after its last line, in the same file."""
+        return any(
+            (begins := whole(life.fact("recent"))) is not None
+            and life.file == event.file
+            and begins > max(event.line, event.last_line)
+            for life in self.life
+        )
+
     def survived(self, event: Event) -> bool:
         """A retry of the start that succeeded: work went on after it, and none before it."""
         for life in self.life:

@@ -109,11 +109,14 @@ def _from_findings(findings: Iterable[Finding]) -> Iterable[Event]:
 
 
 def _not_survived(case: Case, events: list[Event]) -> list[Event]:
-    """Without retries that succeeded: work went on after the last of them."""
+    """Without retries that succeeded, and what later work shows to be over."""
     by_id = case.patterns.by_id
     return [
         event for event in events
-        if not ((row := by_id.get(event.pattern)) and row.transient and case.survived(event))
+        if not (
+            (row := by_id.get(event.pattern))
+            and ((row.transient and case.survived(event)) or (row.outlived and case.went_on(event)))
+        )
     ]  # fmt: skip
 
 

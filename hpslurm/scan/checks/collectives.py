@@ -245,4 +245,5 @@ def _nan(hit: Hit, match: re.Match[str], context: Context) -> bool:
     ):
         return False
     hit.turn("nan-loss")
-    return not re.search(r"(?i)skipp|reducing (?:the )?(?:loss )?scale|loss scale to (?!0\b|1e-)", hit.line)
+    told = re.sub(r"(?i)skipped iterations:\s*0\b", "", hit.line)  # a column of a report that is always printed
+    return not re.search(r"(?i)skipp|reducing (?:the )?(?:loss )?scale|loss scale to (?!0\b|1e-)", told)
