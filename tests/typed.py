@@ -60,6 +60,8 @@ PUT_IN = {
     "runs": "sudo chmod 755 /etc/slurm/prolog.d/hpslurm.sh",
     "s.command.replace('{nodes}', _where(s, where))": "srun -w NODE nvidia-smi",
     "step.command.replace('{node}', _where(step, where))": "srun -w NODE nvidia-smi",
+    "shlex.quote(stream)": "i-0123456789abcdef0/training",
+    "cause": "gpu_ecc",
     "shlex.quote(operation.id)": "12345678-1234-1234-1234-123456789012",
     "shlex.quote(event.id)": "12345678-1234-1234-1234-123456789012",
     "shlex.quote(instance.group)": "gpu",

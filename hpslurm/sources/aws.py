@@ -63,7 +63,12 @@ OPERATIONS = (
     Operation("ec2", "DescribeSecurityGroupRules", "whether EFA traffic may pass between the instance groups"),
     Operation("ec2", "DescribeSubnets", "zones and free addresses of the cluster's subnets"),
     Operation("ec2", "DescribeVpcEndpoints", "whether S3 can be reached; only when a lifecycle script could not"),
-    Operation("logs", "FilterLogEvents", "health agent, deep health checks and lifecycle scripts", _LOG_GROUP),
+    Operation(
+        "logs",
+        "FilterLogEvents",
+        "health agent, deep checks, lifecycle scripts, and what jobs printed",
+        _LOG_GROUP,
+    ),
     Operation("sagemaker", "DescribeCluster", "status, instance groups, network and recovery mode", _CLUSTER),
     Operation("sagemaker", "DescribeClusterEvent", "why something failed; for errors and warnings only", _CLUSTER),
     Operation("sagemaker", "ListClusterEvents", "what HyperPod did to the cluster", _CLUSTER),
@@ -280,17 +285,18 @@ class Aws:
     def log_lines(
         self, group: str, prefix: str, pattern: str, since: float, *, most: int = 2000, pages: int = 40
     ) -> Listing:
-        """Newest lines of all streams under the prefix; ``since`` in seconds since the epoch.
+        """Newest lines of all streams under the prefix, or of all; ``since`` in seconds since the epoch.
 
         Filtering by stream prefix reads a thousand nodes at once and, unlike Insights,
         costs nothing. Empty pages with a token are normal.
         """
         asked: dict[str, Any] = {
             "logGroupName": group,
-            "logStreamNamePrefix": prefix,
             "startTime": int(since * 1000),
             "filterPattern": pattern,
         }
+        if prefix:
+            asked["logStreamNamePrefix"] = prefix
         if self.knows("logs", "FilterLogEvents", "startFromHead"):
             asked["startFromHead"] = False
         share = _Share()

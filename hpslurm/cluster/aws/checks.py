@@ -26,6 +26,7 @@ from hpslurm.cluster.aws import (
     operations,
     patching,
     security_groups,
+    training_logs,
     whom,
     zones,
 )
@@ -101,6 +102,7 @@ CHECKS = (
     aws_row("health_agent", health_agent),
     aws_row("deep_checks", deep_checks),
     aws_row("lifecycle", lifecycle),
+    aws_row("training_logs", training_logs),
 )
 
 
