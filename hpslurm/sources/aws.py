@@ -283,9 +283,19 @@ class Aws:
         return Listing(tuple(items), f"only the first {len(items)} read: stopped after {pages} pages")
 
     def log_lines(
-        self, group: str, prefix: str, pattern: str, since: float, *, most: int = 2000, pages: int = 40
+        self,
+        group: str,
+        prefix: str,
+        pattern: str,
+        since: float,
+        *,
+        most: int = 2000,
+        pages: int = 40,
+        without: tuple[str, ...] = (),
     ) -> Listing:
-        """Newest lines of all streams under the prefix, or of all; ``since`` in seconds since the epoch.
+        """Newest lines of all streams under the prefix; ``since`` in seconds since the epoch.
+
+        Streams that begin with one of ``without`` do not count.
 
         Filtering by stream prefix reads a thousand nodes at once and, unlike Insights,
         costs nothing. Empty pages with a token are normal.
@@ -299,7 +309,7 @@ class Aws:
             asked["logStreamNamePrefix"] = prefix
         if self.knows("logs", "FilterLogEvents", "startFromHead"):
             asked["startFromHead"] = False
-        share = _Share()
+        share = _Share(without)
         listing = self.listed(
             "logs",
             "FilterLogEvents",
@@ -319,12 +329,15 @@ class Aws:
 class _Share:
     """Which log lines to keep, so that no stream, and no line that comes again and again, uses up what may be read."""
 
-    def __init__(self) -> None:
+    def __init__(self, without: tuple[str, ...] = ()) -> None:
+        self._without = without
         self._streams: Counter[str] = Counter()
         self._alike: Counter[tuple[str, str]] = Counter()
 
     def keep(self, line: dict[str, Any]) -> bool:
         stream = str(line.get("logStreamName"))
+        if stream.startswith(self._without):
+            return False
         kind = (stream, _CHANGES.sub("0", str(line.get("message"))[:1000]))
         self._alike[kind] += 1
         if self._alike[kind] > LOG_ALIKE:

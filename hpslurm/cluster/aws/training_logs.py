@@ -35,7 +35,7 @@ WORDS = (
     *("loss: nan", "grad norm: nan", "NaN", "Connection refused", "Connection reset", "libfabric:", "srun: error"),
 )
 PATTERN = " ".join(f'?"{word}"' for word in WORDS)
-LINES = log_need("training_log_lines", "", PATTERN, after=lifecycle.LINES, pages=10)
+LINES = log_need("training_log_lines", "", PATTERN, after=lifecycle.LINES, without=OWN)
 NEEDS = (CLUSTER, INSTANCES, LINES)
 _INSTANCE = re.compile(r"\bi-[0-9a-f]{8}(?:[0-9a-f]{9})?\b")
 _NODE = re.compile(r"\bip-\d{1,3}-\d{1,3}-\d{1,3}-\d{1,3}\b")
@@ -53,7 +53,7 @@ class Facts:
 def collect(view: View) -> Facts:
     lines, trouble = view.get(LINES)
     instances, why = known_instances(view)
-    theirs = tuple(line for line in lines if not line.stream.startswith(OWN) and not _gone(line, instances))
+    theirs = tuple(line for line in lines if not _gone(line, instances))
     if not theirs and not trouble:
         raise Skip(
             "no line of trouble in streams other than HyperPod's own; a job's output is there only where a site's "
