@@ -244,3 +244,10 @@ def test_what_dcgms_watches_say_counts_as_well() -> None:
 ])  # fmt: skip
 def test_dcgms_words_on_software_and_other_tables_name_no_gpu(line: str) -> None:
     assert [] == [event for event in events_of(line.encode()) if event.pattern == "dcgm-test"]
+
+
+def test_megatron_names_rank_gpu_and_node_of_the_loss_that_is_no_number() -> None:
+    said = "AssertionError: Rank 13: found NaN in local forward loss calculation. Device: 5, node: ip-10-1-0-7"
+    culprit = reason(events_of(f"{said}\n".encode())).culprit
+    assert culprit is not None
+    assert (13, "5", "ip-10-1-0-7") == (culprit.rank, culprit.gpu, culprit.host)

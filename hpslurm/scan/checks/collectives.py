@@ -238,6 +238,13 @@ def _checksum(hit: Hit, match: re.Match[str], context: Context) -> bool:
     return True
 
 
+@check("fsdporder")
+def _fsdp_order(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    """FSDP holds every rank against rank 0, and names the first that differs."""
+    hit.facts["named_rank"] = match["rank"]
+    return True
+
+
 @check("nan")
 def _nan(hit: Hit, match: re.Match[str], context: Context) -> bool:
     if re.search(
