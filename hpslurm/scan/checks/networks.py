@@ -6,6 +6,7 @@ import re
 
 from hpslurm.core import linear
 from hpslurm.scan.hit import Context, Hit, check
+from hpslurm.scan.trouble import BOOT
 
 
 @check("ncclinvalid")
@@ -47,7 +48,6 @@ def _loopback(hit: Hit, match: re.Match[str], context: Context) -> bool:
     return not any(re.search(r"\bn[Rr]anks 1\b", line) for line in context.after(120))  # alone, it needs no network
 
 
-BOOT = 120.0  # seconds of uptime in which links come and go
 
 
 _CARD = linear.compile(r"\b\w+ ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)\b")  # a driver, and which of its cards
