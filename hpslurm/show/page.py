@@ -30,7 +30,8 @@ SQUARE = 14  # pixels, with the gap
 
 GRAVEST = {"P0": "p0", "P1": "p1", "P2": "p2"}
 # Filters the table by words, and by nodes that have a finding; report.html#ip-10-1-0-3 begins with those words. Sorts
-# it by the column whose head is clicked. Puts a button that copies beside each command. The page is complete without.
+# it by the column whose head is clicked. Puts a button that copies beside each command: where the page is no secure
+# context (plain http), or the browser says no, by way of the selection. The page is complete without.
 SCRIPT = """
 const words = document.getElementById('words'), only = document.getElementById('only');
 const rows = [...document.querySelectorAll('#nodes tbody tr')], shown = document.getElementById('shown');
@@ -54,13 +55,14 @@ function sort(head) {
   document.querySelector('#nodes tbody').append(...sorted.map(pair => pair[1]));
 }
 async function copy(button, text) {
+  let done = true;
   try {
     await navigator.clipboard.writeText(text);
   } catch {
     getSelection().selectAllChildren(button.previousSibling);
-    document.execCommand('copy');
+    done = document.execCommand('copy');
   }
-  button.textContent = 'copied';
+  button.textContent = done ? 'copied' : 'selected: press Ctrl+C';
   setTimeout(() => button.textContent = 'copy', 1500);
 }
 for (const command of document.querySelectorAll('pre.command')) {
@@ -77,9 +79,7 @@ for (const head of document.querySelectorAll('#nodes th')) {
 }
 if (words) {
   words.addEventListener('input', filter); only.addEventListener('change', filter);
-  const [word, column] = decodeURIComponent(location.hash.slice(1)).split('|');
-  words.value = word; filter();
-  if (column) sort(document.querySelectorAll('#nodes th')[Number(column)]);
+  words.value = decodeURIComponent(location.hash.slice(1)); filter();
 }
 """
 # Columns of the table; one that is empty for all nodes is left out.
@@ -151,7 +151,7 @@ def page(
         passed=passed,
         tag=answer.tag,
         verdict=clean(answer.head),
-        fields=[(name, clean(text), name in COMMANDS) for name, text in answer.fields if text and name != "Seen"],
+        fields=[_field(name, text) for name, text in answer.fields if text and name != "Seen"],
         plans=[_plan(one) for one in (*answer.plans, *answer.also)],
         whole=whole,
         findings=[_finding(one) for one in folded],
@@ -164,6 +164,11 @@ def page(
         square=SQUARE,
         width=COLUMNS * SQUARE,
     )
+
+
+def _field(name: str, text: str) -> tuple[str, str, bool]:
+    """A command stays as it is: it is copied."""
+    return (name, text, True) if name in COMMANDS else (name, clean(text), False)
 
 
 def _plan(one: Plan) -> dict[str, Any]:
