@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from hpslurm.core.finding import P0, Diagnosis, Finding, Rule
 from hpslurm.core.nodeset import fold
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass, replace
-from hpslurm.job import cause
+from hpslurm.job import cause, resubmit
 from hpslurm.job.report import ACTIVE, BEFORE_THE_JOB, JobReport, nodes_of, shown_id, well
 from hpslurm.scan import advice, model
 from hpslurm.scan.reason import HEALTHY, UNDETERMINED
@@ -139,7 +140,7 @@ def answer(report: JobReport, ended: cause.Cause | None, now: float | None = Non
     nodes = avoided(report, told, made)
     exclude = screen.exclude(nodes)
     grave = screen.grave(made.main) or screen.grave(made.also)
-    again = f"sbatch {exclude} JOBSCRIPT".replace("  ", " ") if report.over and not well(report.job) else ""
+    again = resubmit.again(report.job, nodes, os.geteuid()) if report.over and not well(report.job) else ""
     fields = (
         ("Saw", _saw(told)),
         ("Victims", show.consequences(told) if told else ""),
