@@ -156,7 +156,9 @@ def _state(job: SlurmJob) -> list[Event]:
     if word not in STATES:
         return []
     cause, weight, role = STATES[word]
-    text = f"Slurm: {clean(job.state, 60)}" + (f", reason {clean(job.reason, 60)}" if job.reason else "")
+    text = f"Slurm: {clean(job.state, 60)}" + (
+        f", reason {clean(job.reason, 60)}" if job.reason not in ("", "None") else ""
+    )
     when = float(job.end_time) if job.end_time else None
     return [Event("job-state", role, f"job {job.id}", 0, text, when, cause=cause, weight=weight)]
 

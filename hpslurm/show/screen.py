@@ -126,9 +126,10 @@ def table(
     plans: Sequence[Plan], most: int, width: int, detail: int, whole: str = OF_ALL, header: bool = True
 ) -> list[str]:
     """A row for each plan, at most so many, with at most ``detail`` lines for each of its troubles."""
-    called = [names(plan, whole) for plan in plans]
-    node = min(NODES, width // 4, max([4, *map(len, called)]))
     do = min(DO, max([2, *(len(plan.do) for plan in plans)]))
+    plans = _alike(plans, width - _name_columns(plans, width, whole) - WORST - do - 6, detail)
+    called = [names(plan, whole) for plan in plans]
+    node = _name_columns(plans, width, whole)
     what = width - node - WORST - do - 6
     rows = [f"{'NODE':{node}}  {'WORST':{WORST}}  {'WHAT':{what}}  DO"] if header else []
     shown = plans if len(plans) <= most else plans[: max(0, most - 1)]
@@ -139,6 +140,20 @@ def table(
     if len(shown) < len(plans):
         rows.append(cut(_left_out(plans[len(shown) :]), width))
     return rows
+
+
+def _name_columns(plans: Sequence[Plan], width: int, whole: str) -> int:
+    return min(NODES, width // 4, max([4, *(len(names(plan, whole)) for plan in plans)]))
+
+
+def _alike(plans: Sequence[Plan], width: int, detail: int) -> list[Plan]:
+    """Rows of nodes that would read the same become one: what tells them apart is cut off here, and in -v."""
+    groups: dict[tuple[str, ...], Plan] = {}
+    for number, plan in enumerate(plans):
+        key = (plan.priority, plan.do, *_cell(plan, width, detail)) if plan.nodes else (str(number),)
+        before = groups.get(key)
+        groups[key] = replace(before, nodes=before.nodes + plan.nodes) if before else plan
+    return list(groups.values())
 
 
 def _cell(plan: Plan, width: int, detail: int) -> list[str]:
