@@ -86,7 +86,7 @@ def _headline(grave: Sequence[Plan], members: Members, partly: bool) -> str:
         return f"{cluster}: no node could be looked at"
     if not grave:
         return f"{cluster}: no trouble {'in what could be checked' if partly else 'found'} on {_count(len(names))}"
-    of_all = f" of {len(names):,} nodes"
+    of_all = f" of {_count(len(names))}"
     parts = [f"{sick:,}{of_all} need{'s' if sick == 1 else ''} attention"] if sick else []
     parts += [f"{waits:,}{'' if sick else of_all} wait{'s' if waits == 1 else ''} for HyperPod"] if waits else []
     parts += [f"{rest} trouble{'s' if rest > 1 else ''} of the cluster itself"] if rest else []

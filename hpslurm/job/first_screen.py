@@ -140,12 +140,13 @@ def answer(report: JobReport, ended: cause.Cause | None, now: float | None = Non
     nodes = avoided(report, told, made)
     exclude = screen.exclude(nodes)
     grave = screen.grave(made.main) or screen.grave(made.also)
-    again = resubmit.again(report.job, nodes, os.geteuid()) if report.over and not well(report.job) else ""
+    failed = report.over and not well(report.job)
+    again = resubmit.again(report.job, nodes, os.geteuid()) if failed and not report.partly else ""
     fields = (
         ("Saw", _saw(told)),
         ("Victims", show.consequences(told) if told else ""),
         ("Again", again),
-        ("Avoid", "" if again and exclude else screen.keep_out(nodes)),
+        ("Avoid", "" if report.partly or (again and exclude) else screen.keep_out(nodes)),
         ("Next", screen.next_command(grave) or _one_node(report, grave)),
         ("Missing", "; ".join(told.missing[:2]) if told and told.confidence != "high" else ""),
     )

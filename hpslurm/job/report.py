@@ -99,6 +99,7 @@ class JobReport:
     troubles: tuple[str, ...]
     seen: View
     named: tuple[Finding, ...]
+    partly: bool = False  # some nodes only: the others may be as sick
 
     @property
     def over(self) -> bool:
@@ -156,7 +157,8 @@ def of_nodes(report: JobReport, names: Container[str]) -> JobReport:
             if (nodes := tuple(node for node in one.nodes if node in names))
         ),
     )
-    return replace(report, seen=seen, named=tuple(one for one in report.named if one.subject in names))
+    named = tuple(one for one in report.named if one.subject in names)
+    return replace(report, seen=seen, named=named, partly=True)
 
 
 def shown_id(job: SlurmJob, job_id: str) -> str:

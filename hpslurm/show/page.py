@@ -124,10 +124,12 @@ def page(
     title: str = "hpslurm diagnose",
     answer: Screen,
     whole: Sequence[str] = (),
+    passed: int | None = None,
 ) -> str:
     """The whole page. ``answer`` is the first screen, with its plans; ``heads`` stand below its verdict.
 
-    ``whole`` are lines that are shown as they are; ``now`` is in seconds since the epoch.
+    ``whole`` are lines that are shown as they are; ``now`` is in seconds since the epoch; ``passed`` is how many checks
+    passed, where that is not what ``results`` count.
     """
     import jinja2
 
@@ -135,7 +137,7 @@ def page(
     engine = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     folded = fold(finding for result in results for finding in result.findings)
     missing = not_checked(results)
-    passed = sum(one.outcome == PASS for one in results)
+    passed = sum(one.outcome == PASS for one in results) if passed is None else passed
     counts = {level: sum(one.rule.priority == level and not one.muted for one in folded) for level in PRIORITIES}
     digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
     return engine.get_template("page.html.jinja").render(
@@ -152,7 +154,8 @@ def page(
         tag=answer.tag,
         verdict=clean(answer.head),
         fields=[_field(name, text) for name, text in answer.fields if text and name != "Seen"],
-        plans=[_plan(one) for one in (*answer.plans, *answer.also)],
+        plans=[("What to do, by node", [_plan(one) for one in answer.plans])] * bool(answer.plans)
+        + [(answer.also_head.rstrip(":"), [_plan(one) for one in answer.also])] * bool(answer.also),
         whole=whole,
         findings=[_finding(one) for one in folded],
         not_checked=[(one.what, clean(one.why)) for one in missing],

@@ -5,6 +5,7 @@ It fits 40 lines of 100 columns whatever the size of the cluster; ``-v`` prints 
 
 from __future__ import annotations
 
+import re
 import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -90,10 +91,12 @@ def _field(name: str, text: str, width: int) -> list[str]:
 def _wrapped(lead: str, text: str, width: int, most: int) -> list[str]:
     """The text behind its lead, on at most so many lines."""
     inside = " " * FIELD
-    parts = textwrap.wrap(text, width - FIELD, break_long_words=True, break_on_hyphens=False) or [""]
-    if len(parts) > most:
-        parts = [*parts[: most - 1], cut(" ".join(parts[most - 1 :]), width - FIELD)]
-    return [lead + parts[0], *(inside + part for part in parts[1:])]
+    bare = re.sub(r"\x1b\[[0-9;]*m", "", lead)
+    made = textwrap.wrap(text, width, initial_indent=bare, subsequent_indent=inside, break_on_hyphens=False) or [lead]
+    if len(made) > most:
+        rest = " ".join(line[FIELD:] for line in made[most:])
+        made = [*made[: most - 1], cut(f"{made[most - 1]} {rest}", width)]
+    return [lead + made[0][len(bare) :], *made[1:]]
 
 
 def cut(text: str, width: int) -> str:

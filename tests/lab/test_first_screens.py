@@ -29,7 +29,7 @@ pytestmark = pytest.mark.lab
 PCI = "0000:b9:00"
 CONF = "PrologFlags=Alloc\nPrologEpilogTimeout=30\nSchedulerParameters=sched_interval=1,batch_sched_delay=0\n"
 TRAINS = f"""#!/bin/bash
-#SBATCH --nodes=1-3
+#SBATCH --job-name=train --nodes=1-3
 export LAB=@LAB@
 srun {CHECKOUT}/tests/lab/training.sh
 """
@@ -131,7 +131,7 @@ def first(screen: list[str]) -> str:
 FIRST = {
     "healthy": r"\[PASS\] Cluster: no trouble found on 8 nodes",
     "one sick node": r"\[FAIL\] Cluster: 1 of 8 nodes needs attention",
-    "died with a culprit": r"\[FAIL\] Job \d+ \(train.sbatch\) of root: FAILED after \d+ s on n\[1-3\]: "
+    "died with a culprit": r"\[FAIL\] Job \d+ \(train\) of root: FAILED after \d+ s on n\[1-3\]: "
     r"gpu_fell_off_bus on n2 \(high confidence\)",
     "died without a culprit": r"\[WARN\] Job 1 \(wrap\) of root: FAILED, exit code 1 after \d+ s on n\[1-8\]: "
     "the cause is not clear from what could be read",

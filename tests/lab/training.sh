@@ -1,6 +1,6 @@
 #!/bin/bash
-# A rank of a training job that has no GPU: what it prints is what PyTorch and NCCL print. It trains for $STEPS, of which
-# it waits for all but the first, until $LAB/work/gpu-is-gone is there: the GPU of n2 is, and each rank says how that looked.
+# A rank of a training job that has no GPU: what it prints is what PyTorch and NCCL print. With more STEPS than one it
+# trains until $LAB/work/gpu-is-gone is there; then the GPU of n2 is gone, and every rank says how that looked to it.
 rank=$SLURM_PROCID
 node=$SLURMD_NODENAME
 echo "$node:$$:$$ [0] NCCL INFO comm 0x5581 rank $rank nranks $SLURM_NTASKS cudaDev 0 nvmlDev 0 busId b9000 - Init COMPLETE"
