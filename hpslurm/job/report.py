@@ -129,7 +129,7 @@ def gather(rules: Policy, root: str, job_id: str, results: str | None, *, ask_sl
     job, why = None, "" if ask_slurm else "it was not asked (--no-slurm)"
     try:
         job = slurm.job(host, job_id) if ask_slurm else None
-        job = replace(job, submit_line=slurm.submit_line(host, job)) if job else None
+        job = replace(job, submit_line=slurm.submit_line(host, job)) if job and not well(job) else job
     except ValueError:  # no job id: the caller's mistake, not Slurm's
         raise
     except Exception as error:

@@ -288,7 +288,7 @@ def job(host: Host, job_id: str, *, one: bool = False) -> SlurmJob | None:
 
 def submit_line(host: Host, job: SlurmJob) -> str:
     """The line that submitted a job, by the controller or the accounting; empty where nobody knows it whole."""
-    if job.submit_line or job.array_job or job.het_job:
+    if job.submit_line or job.array_job or job.het_job or "sacct" not in job.source:
         return job.submit_line or ""
     try:
         output = host.run("sacct_line", str(job.id))

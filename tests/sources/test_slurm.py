@@ -159,7 +159,8 @@ def test_the_script_of_a_job_is_what_scontrol_prints_on_one_line(printed, known)
 def test_the_line_of_a_job_is_what_the_accounting_prints_of_that_very_job_and_user(host_with, row, known):
     (job,) = slurm.jobs_of_text(JOB.format(name="").replace("ArrayJobId=6 ArrayTaskId=1 ", ""))
     host = host_with({"/commands/sacct_line.txt": row.replace("|", SACCT_MARK)}, env={})
-    assert known == slurm.submit_line(host, job)
+    assert known == slurm.submit_line(host, replace(job, source="scontrol and sacct"))
+    assert "" == slurm.submit_line(host, job)  # one that did not answer is not asked a second time
 
 
 def test_a_job_name_that_imitates_another_user_is_refused():
