@@ -60,8 +60,9 @@ def _many(case: Case, working: Sequence[tuple[Rank, Place]]) -> str:
     odd = {id(rank) for rank, _ in working}
     others = [place.label for rank, place in case.seen if id(rank) not in odd]
     label, count = Counter(others).most_common(1)[0]
+    wait = "waits" if len(others) == 1 else "wait"
     return (
-        f"{len(others)} {rank_or_ranks(len(others))} wait{', most of them' if count < len(others) else ''} at {label}"
+        f"{len(others)} {rank_or_ranks(len(others))} {wait}{', most of them' if count < len(others) else ''} at {label}"
     )
 
 
