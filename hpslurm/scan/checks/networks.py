@@ -48,8 +48,6 @@ def _loopback(hit: Hit, match: re.Match[str], context: Context) -> bool:
     return not any(re.search(r"\bn[Rr]anks 1\b", line) for line in context.after(120))  # alone, it needs no network
 
 
-
-
 _CARD = linear.compile(r"\b\w+ ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)\b")  # a driver, and which of its cards
 
 
