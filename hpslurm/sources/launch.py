@@ -176,10 +176,10 @@ def program(name: str, env: Mapping[str, str] | None = None) -> str:
     for folder in _FOLDERS:
         if os.access(f"{folder}/{name}", os.X_OK):
             return f"{folder}/{name}"
-    found = shutil.which(name, path=env.get("PATH", ""))
-    if found is None:
+    path = shutil.which(name, path=env.get("PATH", ""))
+    if path is None:
         raise CannotLaunch(f"{name} not found in {', '.join(_FOLDERS)} or PATH")
-    return os.path.abspath(found)
+    return os.path.abspath(path)
 
 
 def command(step: Step, where: Allocation) -> list[str]:
@@ -420,9 +420,9 @@ def _cancel(children: Sequence[_Running], where: Allocation, grace: float) -> No
     if not alive:
         return
     ids = _step_ids(where, grace)
-    found = [ids[name] for name in map(_job_name, (child.step for child in alive)) if name in ids]
-    if found:
-        _slurm("scancel", found, where, grace)
+    step_ids = [ids[name] for name in map(_job_name, (child.step for child in alive)) if name in ids]
+    if step_ids:
+        _slurm("scancel", step_ids, where, grace)
     for child in alive:  # one that still waits for its nodes has no step id: srun gives up by itself
         if _job_name(child.step) not in ids:
             child.process.terminate()

@@ -131,8 +131,8 @@ def _number(text: str) -> int:
 
 @lru_cache(maxsize=64)
 def _midnight(day: str) -> int | None:
-    found = re.fullmatch(r"(\d{4})-(\d\d)-(\d\d)", day)
-    return calendar.timegm((*map(int, found.groups()), 0, 0, 0)) if found else None
+    match = re.fullmatch(r"(\d{4})-(\d\d)-(\d\d)", day)
+    return calendar.timegm((*map(int, match.groups()), 0, 0, 0)) if match else None
 
 
 def moment(text: str) -> int | None:
@@ -155,8 +155,8 @@ def names(folded: str) -> tuple[str, ...]:
         return ()
     if "[" not in folded and "," not in folded:
         return (folded,) if re.fullmatch(r"[A-Za-z0-9._-]+", folded) else ()
-    found = _FOLDED.fullmatch(folded)
-    if found and (quick := _unfolded(found[1], found[2])):
+    match = _FOLDED.fullmatch(folded)
+    if match and (quick := _unfolded(match[1], match[2])):
         return quick
     return tuple(nodeset.names_in(folded))
 

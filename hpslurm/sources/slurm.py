@@ -256,10 +256,10 @@ def queued_of_line(line: dict[str, Any]) -> Queued:
     )
 
 
-def job(host: Host, job_id: str, *, one: bool = False) -> SlurmJob | None:
+def job(host: Host, job_id: str, *, exact: bool = False) -> SlurmJob | None:
     """The job, or None when the controller and the accounting have both forgotten it.
 
-    A number may stand for a whole array or heterogeneous job; with ``one``, for the job of that very id alone.
+    A number may stand for a whole array or heterogeneous job; with ``exact``, for the job of that very id alone.
     The controller keeps a job for MinJobAge seconds after its end (300 by default). Raises Unknown
     when nobody could be asked, and ValueError for what is no job id.
     """
@@ -267,18 +267,18 @@ def job(host: Host, job_id: str, *, one: bool = False) -> SlurmJob | None:
         raise ValueError(f"not a job id: {job_id[:40]!r} (a number, number_task, or number+component)")
     start(host, "sacct", job_id)  # it waits while we ask the controller
     problems = []
-    found: dict[int, SlurmJob] = {}
+    jobs: dict[int, SlurmJob] = {}
     try:
-        found.update((job.id, job) for job in _from_controller(host, job_id))
+        jobs.update((job.id, job) for job in _from_controller(host, job_id))
     except Unknown as why:
         problems.append(str(why))
     try:
         for kept in _from_accounting(host, job_id):
-            found[kept.id] = _joined(found[kept.id], kept) if kept.id in found else kept
+            jobs[kept.id] = _joined(jobs[kept.id], kept) if kept.id in jobs else kept
     except Unknown as why:
         problems.append(str(why))
-    if found:
-        return _wanted(tuple(found.values()), job_id, one)
+    if jobs:
+        return _wanted(tuple(jobs.values()), job_id, exact)
     if problems:  # one that does not answer might have known it
         raise Unknown("; ".join(problems))
     return None
@@ -302,18 +302,18 @@ def failed_jobs(host: Host, uid: int | None, now: float) -> tuple[list[SlurmJob]
     """
     name, words = ("sacct_day_all", ()) if uid is None else ("sacct_day", (str(uid),))
     start(host, name, *words)  # it waits while we ask the controller
-    found: dict[int, SlurmJob] = {}
+    jobs: dict[int, SlurmJob] = {}
     problems = []
     for ask in (partial(_all_of_accounting, host, name, *words), partial(_all_of_controller, host)):
         try:
-            found.update((job.id, job) for job in ask())  # the controller is never behind the accounting
+            jobs.update((job.id, job) for job in ask())  # the controller is never behind the accounting
         except Unknown as why:
             problems.append(str(why))
     if len(problems) == 2:
         raise Unknown("; ".join(problems))
     chosen = [
         job
-        for job in found.values()
+        for job in jobs.values()
         if job.state.split()[0] in FAILED_STATES
         and uid in (None, job.uid)
         and job.end_time is not None
@@ -396,10 +396,10 @@ _SAME_FLAG = {"MAINT": "MAINTENANCE", "RES": "RESERVED", "NO_RESPOND": NOT_RESPO
 
 def epoch(text: str) -> int | None:
     """Seconds since the epoch of Slurm's UTC text; None for Unknown, None, N/A."""
-    found = _TIME.fullmatch(text)
-    if not found:
+    match = _TIME.fullmatch(text)
+    if not match:
         return None
-    return calendar.timegm(time.struct_time((*map(int, found.groups()), 0, 0, 0)))
+    return calendar.timegm(time.struct_time((*map(int, match.groups()), 0, 0, 0)))
 
 
 def _state(words: list[str]) -> tuple[str, tuple[str, ...]]:
@@ -818,7 +818,7 @@ def _all_of_accounting(host: Host, name: str, *words: str) -> list[SlurmJob]:
     return list(jobs_of_sacct(output.out))
 
 
-def _wanted(jobs: tuple[SlurmJob, ...], job_id: str, one: bool) -> SlurmJob:
+def _wanted(jobs: tuple[SlurmJob, ...], job_id: str, exact: bool) -> SlurmJob:
     """The job, the array's task or the component that the id names; a number may stand for all of them."""
     number = re.split("[_+]", job_id)[0]
     mark, task = job_id[len(number) : len(number) + 1], job_id[len(number) + 1 :]
@@ -828,7 +828,7 @@ def _wanted(jobs: tuple[SlurmJob, ...], job_id: str, one: bool) -> SlurmJob:
     mine = tuple(job for job in jobs if int(number) in (job.id, job.array_job, job.het_job)) or jobs
     if mark or len(mine) == 1:
         return mine[0]
-    if one:
+    if exact:
         return next((job for job in mine if job.id == int(number)), mine[0])
     components = [job for job in mine if job.het_job == int(number)]
     return _whole_job(components) if components else _first_that_failed(mine, int(number))
