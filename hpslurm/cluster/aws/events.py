@@ -219,8 +219,8 @@ def _failure(answer: Any) -> str:
 def _metadata(answer: Any) -> str:
     """The words of the details that name a state, as ``Component Slurmdbd, Reason DbUnreachable``."""
     details = answer.get("EventDetails") or {}
-    found = list(_states((details.get("EventDetails") or {}).get("EventMetadata") or {}))
-    return clean(", ".join(f"{name} {value}" for name, value in found), 200)
+    states = list(_states((details.get("EventDetails") or {}).get("EventMetadata") or {}))
+    return clean(", ".join(f"{name} {value}" for name, value in states), 200)
 
 
 def _states(answer: Any) -> Iterator[tuple[str, str]]:

@@ -227,9 +227,9 @@ def _judge_self(group: Group, rules: Mapping[str, list[SgRule]], cluster: Cluste
         )
 
 
-def _judge_pair(one: Group, other: Group, rules: Mapping[str, list[SgRule]], cluster: Cluster) -> Iterator[Finding]:
-    missing, suggest = [], [_look((*one.security_groups, *other.security_groups), cluster)]
-    for sender, receiver in ((one, other), (other, one)):
+def _judge_pair(first: Group, other: Group, rules: Mapping[str, list[SgRule]], cluster: Cluster) -> Iterator[Finding]:
+    missing, suggest = [], [_look((*first.security_groups, *other.security_groups), cluster)]
+    for sender, receiver in ((first, other), (other, first)):
         out, into = sender.security_groups, receiver.security_groups
         if not out or not into:
             return
@@ -240,14 +240,14 @@ def _judge_pair(one: Group, other: Group, rules: Mapping[str, list[SgRule]], clu
             missing.append(f"{receiver.name} has no inbound rule from {sender.name}")
             suggest.append(_authorize(into[0], out[0], False, cluster))
     # Where a group cannot even talk to itself, that is the finding, and mending it may mend this.
-    if missing and set(one.security_groups) != set(other.security_groups):
+    if missing and set(first.security_groups) != set(other.security_groups):
         yield APART.found(
-            f"a job over {one.name} and {other.name} cannot use EFA: {'; '.join(missing)}",
+            f"a job over {first.name} and {other.name} cannot use EFA: {'; '.join(missing)}",
             evidence=[
-                Evidence(group.name, "security groups " + " ".join(group.security_groups)) for group in (one, other)
+                Evidence(group.name, "security groups " + " ".join(group.security_groups)) for group in (first, other)
             ],
             suggest=suggest,
-            subject=one.name,
+            subject=first.name,
         )
 
 
