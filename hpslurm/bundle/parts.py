@@ -189,7 +189,7 @@ def collect(request: Request, say: Callable[[str], None]) -> Bundle:
     collector = Collector()
     read = _read_logs(request, job, collector, parts)
     ended = _how_it_ended(job_report, read, collector, parts)
-    known = bool(job_report and (job_report.job or job_report.found))
+    known = bool(job_report and (job_report.job or job_report.records))
     if job_report and known:
         _add_report(rules, job_report, ended, parts)
         if request.hang:
@@ -200,7 +200,7 @@ def collect(request: Request, say: Callable[[str], None]) -> Bundle:
             report.nothing_known(job_report.id, job_report.why, rules, request.results, job_report.troubles),
         )
     _add_logs(read, request.limit, parts)
-    records_of_job = job_report.found if job_report else ()
+    records_of_job = job_report.records if job_report else ()
     errors = list(error_lines(ended, read)) if ended else []
     if errors:
         parts.add("errors.txt", "\n".join(errors), "the logs, verbatim")
@@ -250,7 +250,7 @@ def window_of(request: Request, job_report: report.JobReport | None, now: float 
     now = time.time() if now is None else now
     since, until, source = now - HOURS, now, "the last 2 hours: nothing says when it happened"
     job = job_report.job if job_report else None
-    times = [record.run["time"] for record in job_report.found if record.run.get("time")] if job_report else []
+    times = [record.run["time"] for record in job_report.records if record.run.get("time")] if job_report else []
     if job and job.start_time and job.start_time <= now:
         over = job.end_time and job.start_time <= job.end_time and job_report and job_report.over
         since, until, source = (
@@ -383,8 +383,8 @@ def _how_it_ended(
         return None
     notes = tuple(log.note for log in read if log.note)
     output = joblog.Found(tuple(collector.result()), notes, tuple(log.path for log in read))
-    job, found, findings = (job_report.job, job_report.found, job_report.counted) if job_report else (None, (), [])
-    return parts.tried("cause", lambda: cause.judged(job, output, found, findings), None)
+    job, kept, findings = (job_report.job, job_report.records, job_report.counted) if job_report else (None, (), [])
+    return parts.tried("cause", lambda: cause.judged(job, output, kept, findings), None)
 
 
 def _add_logs(read: Sequence[logs.Log], limit: int, parts: _Parts) -> None:
@@ -433,7 +433,7 @@ def error_lines(ended: cause.Cause, read: Sequence[logs.Log]) -> Iterator[str]:
 
 def _others(half: gather.Half | None, job_report: report.JobReport | None) -> list[Record]:
     """The newest record of each node that is not among the job's."""
-    have = {(record.node, record.hook) for record in job_report.found} if job_report else set()
+    have = {(record.node, record.hook) for record in job_report.records} if job_report else set()
     newest = [member.record for member in half.members.members if member.record] if half else []
     return [record for record in newest if (record.node, record.hook) not in have]
 
@@ -458,7 +458,7 @@ def _brought(request: Request, parts: _Parts) -> list[Record]:
 def _add_records(
     request: Request, rules: Policy, kept: Sequence[Record], job_report: report.JobReport | None, parts: _Parts
 ) -> None:
-    own = {id(record) for record in job_report.found} if job_report else set()
+    own = {id(record) for record in job_report.records} if job_report else set()
     for record in kept:
         below = (
             f"jobs/{record.run.get('job') or re.split('[_+]', job_report.id)[0]}"
@@ -638,7 +638,7 @@ def _involved(
             known += [rule.id] if rule.id not in known else []
     for name in sorted(own) if len(own) <= case.MOST_NODES else ():
         why.setdefault(name, ["ran the job"])
-    ids = {record.node: str(record.run.get("instance") or "") for record in job_report.found} if job_report else {}
+    ids = {record.node: str(record.run.get("instance") or "") for record in job_report.records} if job_report else {}
     for name, reasons in why.items():
         member = members.get(name)
         yield case.Node(name, (member.instance_id if member else "") or ids.get(name, ""), ", ".join(reasons))
