@@ -69,7 +69,7 @@ _NOT_HOSTS = ("slurmstepd", "slurmd", "slurmctld", "srun", "salloc", "sbatch", "
 class Mark:
     """Who printed a line and when, as far as its prefix says; ``text`` is the rest."""
 
-    __slots__ = ("host", "local_rank", "pid", "rank", "text", "time")
+    __slots__ = ("host", "local_rank", "many", "pid", "rank", "text", "time")
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -78,6 +78,7 @@ class Mark:
         self.host = ""
         self.pid: int | None = None
         self.time: float | None = None
+        self.many = False  # one of many alike: whose it is says nothing
 
 
 def plain(line: str) -> str:
@@ -161,7 +162,14 @@ def _finished(reading: _Reading, line: str, at: int) -> Mark:
         reading.inner = whole(match[1] or match[2] or match[3])
     mark.rank = reading.inner if reading.inner is not None else reading.outer
     mark.text = line[at:]
+    if "across cluster]" in line and _REPEATED.search(line, at):
+        mark.rank = mark.local_rank = mark.pid = None
+        mark.host, mark.many = "", True
     return mark
+
+
+# Ray prints one of many lines that are alike.
+_REPEATED = linear.compile(r"\[repeated \d+x across cluster\]")
 
 
 def _iso(reading: _Reading, match: re.Match[str]) -> bool:

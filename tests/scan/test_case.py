@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpslurm.core.finding import NOISE, Event
-from tests.scan.cases import case_of, known
+from tests.scan.cases import case_of, diagnose, known
 
 
 def life(line: int, file: str = "job.out", time: float | None = None) -> Event:
@@ -64,3 +64,23 @@ def test_a_pid_gets_the_rank_that_nccls_set_up_gave_it():
 def test_a_rank_on_two_hosts_has_none():
     places = [Event("place", NOISE, "job.out", 1, "", rank=1, host=host) for host in ("n1", "n2")]
     assert {} == case_of(*places).hosts
+
+
+@pytest.mark.parametrize("channel, rank", [
+    ("n2:77:90 [0] NCCL INFO Channel 00/0 : 5[0] -> 6[1] [send] via NET/OFI/0", 5),
+    ("n2:77:90 [0] NCCL INFO Channel 00/0 : 4[7] -> 5[0] [receive] via NET/OFI/0/GDRDMA", 5),
+    ("n2:77:90 [0] NCCL INFO Channel 00 : 5[0] -> 6[1] via P2P/IPC", 5),
+    ("n2:78:90 [0] NCCL INFO Channel 00 : 5[0] -> 6[1] via P2P/IPC", None),  # another process
+    ("n2:77:90 [0] NCCL INFO comm 0x7f rank 9 nranks 16 cudaDev 0 busId 10\n"
+     "n2:77:90 [0] NCCL INFO Channel 00 : 5[0] -> 6[1] via P2P/IPC", 9),  # what it says outright counts
+])  # fmt: skip
+def test_a_process_is_the_rank_whose_side_of_a_channel_it_prints(channel: str, rank: int | None):
+    failed = "n2:77:99 [0] misc/cudawrap.cc:36 NCCL WARN Cuda failure 700 'an illegal memory access was encountered'\n"
+    diagnosis = diagnose(f"{channel}\n{failed}".encode())
+    assert diagnosis.culprit is not None and rank == diagnosis.culprit.rank
+
+
+@pytest.mark.parametrize("family, cause", [(33022, "nccl_version_mismatch"), (59936, "iface_wrong")])
+def test_an_address_of_another_layout_is_told_from_one_that_is_not_there(family: int, cause: str):
+    line = f"n2:77:99 [0] NCCL WARN ncclSocketInit: connecting to address  with family {family} is neither AF_INET(2)"
+    assert cause == diagnose(f"{line} nor AF_INET6(10)\n".encode()).cause
