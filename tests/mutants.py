@@ -147,7 +147,7 @@ def _instead(node: ast.expr, old: str) -> list[str]:
 
 
 def tests_of(path: str, top: Path = CHECKOUT) -> list[str]:
-    """Tests for a module: of its name, or those beside these that import it, or all that do; and saved machines."""
+    """Tests for a module: of its name, or those beside it that import it, or all that do; and saved machines."""
     module = path.removesuffix(".py").replace("/", ".")
     folder, name = os.path.split(path.removesuffix(".py"))
     folder = folder.replace("hpslurm", "tests", 1)
@@ -160,7 +160,10 @@ def tests_of(path: str, top: Path = CHECKOUT) -> list[str]:
         return list(dict.fromkeys((*examples, *named, *beside, *_machines(name, text, top), CATALOGUE)))
     thresholds = [test for test in importing if test.endswith("test_thresholds.py")]
     nearest = [*named, *thresholds] if named else beside or importing
-    return [*examples, *(nearest or sorted(glob.glob(f"{folder}/test_*.py", root_dir=top)))]
+    if not nearest:  # what no test imports is seen through the command of its folder, if anywhere
+        of_folder = (f"{folder}/test_*.py", f"tests/cli/test_{os.path.basename(folder)}*.py")
+        nearest = [test for pattern in of_folder for test in sorted(glob.glob(pattern, root_dir=top))]
+    return [*examples, *nearest]
 
 
 def _test_files(top: Path) -> list[str]:

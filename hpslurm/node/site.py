@@ -105,7 +105,11 @@ def _cpus(host: Host, seen: dict[str, Any]) -> None:
 
 
 def _cpus_in(part: str) -> int:
-    """Of ``0-95`` or ``7``."""
+    """Of ``0-95`` or ``7``.
+
+    >>> _cpus_in("0-95"), _cpus_in("7")
+    (96, 1)
+    """
     first, dash, last = part.partition("-")
     numbers = whole(first), whole(last if dash else first)
     if numbers[0] is None or numbers[1] is None or not numbers[0] <= numbers[1] < MOST_CPUS:
@@ -114,11 +118,19 @@ def _cpus_in(part: str) -> int:
 
 
 def _memory(host: Host, seen: dict[str, Any]) -> None:
-    for line in host.read("/proc/meminfo", 4096).splitlines():
+    seen["memory"] = total_memory(host.read("/proc/meminfo", 4096))
+
+
+def total_memory(meminfo: str) -> int:
+    r"""Bytes of memory by ``/proc/meminfo``. Raises Unknown where it does not say.
+
+    >>> total_memory("MemTotal:       2097152000 kB\nMemFree:        1992294400 kB\n")
+    2147483648000
+    """
+    for line in meminfo.splitlines():
         words = line.split()
         if words[:1] == ["MemTotal:"] and len(words) > 1 and (number := whole(words[1])) is not None:
-            seen["memory"] = number << 10
-            return
+            return number << 10
     raise Unknown("/proc/meminfo does not list MemTotal")
 
 

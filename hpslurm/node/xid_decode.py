@@ -123,7 +123,11 @@ def _contained(row: Row, got: dict[str, str]) -> Verdict:
 
 
 def set_bits(text: str) -> dict[int, set[int]]:
-    """``0x10000, 0x0`` as the numbers of the bits that are set, for each register from 1 on."""
+    """``0x10000, 0x0`` as the numbers of the bits that are set, for each register from 1 on.
+
+    >>> set_bits("0x10000, 0x0, 0x5")
+    {1: {16}, 2: set(), 3: {0, 2}}
+    """
     values = [int(word, 16) for word in re.findall(r"0x[0-9A-Fa-f]{1,16}", text)]
     return {
         number: {bit for bit in range(value.bit_length()) if value >> bit & 1}

@@ -173,7 +173,14 @@ def snapshot(host: Host) -> Snapshot:
 
 
 def from_lines(lines: Iterable[str], late: str = "") -> Snapshot:
-    """A snapshot from the child's lines; one that is cut off is passed over. Raises Unknown for wrong shapes."""
+    """A snapshot from the child's lines; one that is cut off is passed over. Raises Unknown for wrong shapes.
+
+    >>> snapshot = from_lines(['{"step": "count", "value": 1}', '{"step": "driver", "value": "570.133.20"}',
+    ...     '{"gpu": 0, "step": "identity", "value": {"uuid": "GPU-0", "pci": "00000000:9B:00.0"}}',
+    ...     '{"gpu": 0, "step": "ecc", "trouble": "GPU is lost", "code": 15}', '{"step": "end"}'])
+    >>> snapshot.driver, snapshot.gpus[0].pci, snapshot.gpus[0].trouble["ecc"].text
+    ('570.133.20', '0000:9b:00', 'GPU is lost')
+    """
     try:
         return _from_lines(lines, late)
     except _WRONG as error:

@@ -64,7 +64,11 @@ def _each(text: str, node: str) -> Iterator[bool]:
 
 
 def _matches(pattern: str, node: str) -> bool:
-    """``n[1-4,07]``: each bracket stands for as many digits as its numbers have."""
+    """``n[1-4,07]``: each bracket stands for as many digits as its numbers have.
+
+    >>> [_matches("n[1-4,07]", node) for node in ("n1", "n4", "n5", "n07", "n7")]
+    [True, True, False, True, False]
+    """
     texts = _BRACKET.split(pattern)
     widest = [
         max((len(number) for number in re.findall(r"[0-9]{1,18}", bracket)), default=1) for bracket in texts[1::2]
@@ -104,5 +108,14 @@ def _lines(host: Host, path: str, deep: int = 4) -> list[dict[str, str]] | None:
                     return None
                 rows += more
         elif words and words[0].lower().startswith(("partitionname=", "nodeset=")):
-            rows.append({key.lower(): value.strip("\"'") for key, _, value in (w.partition("=") for w in words)})
+            rows.append(_row(words))
     return rows
+
+
+def _row(words: list[str]) -> dict[str, str]:
+    """The words of a line of slurm.conf as keys and values.
+
+    >>> _row('PartitionName=gpu Nodes="ip-10-1-0-[1-64]" Default=YES'.split())
+    {'partitionname': 'gpu', 'nodes': 'ip-10-1-0-[1-64]', 'default': 'YES'}
+    """
+    return {key.lower(): value.strip("\"'") for key, _, value in (word.partition("=") for word in words)}

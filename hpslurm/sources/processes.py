@@ -194,8 +194,19 @@ def _text(pid: int, name: str) -> str:
 
 def kernel_stack(pid: int) -> list[str]:
     """Functions of the kernel that it is in, the innermost first; empty for whoever is not root."""
-    functions = re.findall(r"\] ([A-Za-z0-9_.]+)", _text(pid, "stack"))
-    return [clean(name, 80) for name in functions]
+    return functions_of(_text(pid, "stack"))
+
+
+def functions_of(stack: str) -> list[str]:
+    """The names of ``/proc/<pid>/stack``.
+
+    >>> functions_of('''
+    ... [<0>] nv_drm_wait+0x2a/0x40 [nvidia]
+    ... [<0>] do_syscall_64+0x5b/0xb0
+    ... ''')
+    ['nv_drm_wait', 'do_syscall_64']
+    """
+    return [clean(name, 80) for name in re.findall(r"\] ([A-Za-z0-9_.]+)", stack)]
 
 
 def stuck_at(pid: int) -> str:
@@ -238,4 +249,9 @@ def _mounts(pid: int) -> list[str]:
 
 
 def _mount_of(path: str, mounts: Iterable[str]) -> str:
+    """The mount that a path is below; the longest stand first.
+
+    >>> _mount_of("/fsx/ada/ckpt", ["/fsx/ada", "/fsx", "/"]), _mount_of("/fsx2/x", ["/fsx", "/"])
+    ('/fsx/ada', '/')
+    """
     return next((mount for mount in mounts if path == mount or path.startswith(mount.rstrip("/") + "/")), "")

@@ -395,7 +395,11 @@ _SAME_FLAG = {"MAINT": "MAINTENANCE", "RES": "RESERVED", "NO_RESPOND": NOT_RESPO
 
 
 def epoch(text: str) -> int | None:
-    """Seconds since the epoch of Slurm's UTC text; None for Unknown, None, N/A."""
+    """Seconds since the epoch of Slurm's UTC text; None for Unknown, None, N/A.
+
+    >>> epoch("2026-12-01T10:00:00"), epoch("Unknown")
+    (1796119200, None)
+    """
     match = _TIME.fullmatch(text)
     if not match:
         return None
@@ -403,6 +407,11 @@ def epoch(text: str) -> int | None:
 
 
 def _state(words: list[str]) -> tuple[str, tuple[str, ...]]:
+    """The base state, and the flags, sorted; a star behind it is a node that does not answer.
+
+    >>> _state(["IDLE*", "DRAIN"]), _state(["DOWN", "NO_RESPOND"])
+    (('IDLE', ('DRAIN', 'NOT_RESPONDING')), ('DOWN', ('NOT_RESPONDING',)))
+    """
     base, *flags = [word.upper() for word in words] or ["UNKNOWN"]
     if base.endswith("*"):
         base = base[:-1]
@@ -418,7 +427,11 @@ def _listed(value: Any) -> tuple[str, ...]:
 
 
 def _number(value: Any) -> int | None:
-    """A plain number, or ``{"set": true, "infinite": false, "number": 5}``."""
+    """A plain number, or ``{"set": true, "infinite": false, "number": 5}``.
+
+    >>> _number({"set": True, "infinite": False, "number": 96}), _number({"set": False, "number": 0}), _number(96)
+    (96, None, 96)
+    """
     if isinstance(value, dict):
         value = value.get("number") if value.get("set", True) and not value.get("infinite") else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None
@@ -462,6 +475,13 @@ def items_of_json(text: str, key: str) -> Iterator[dict[str, Any]]:
 
 
 def nodes_of_json(text: str) -> Iterator[SlurmNode]:
+    """``scontrol show nodes --json``. Raises Unknown for what is cut off.
+
+    >>> [node] = nodes_of_json('''{"nodes": [{"name": "ip-10-1-0-3", "state": ["IDLE", "DRAIN"], "cpus": 192,
+    ...   "reason": "xid-79", "reason_changed_at": {"set": true, "infinite": false, "number": 1796119200}}]}''')
+    >>> node.words, node.reason, node.reason_time, node.cpus
+    ('IDLE+DRAIN', 'xid-79', 1796119200, 192)
+    """
     for raw in items_of_json(text, "nodes"):
         words = raw["state"] if isinstance(raw["state"], list) else [raw["state"], *raw.get("state_flags", ())]
         state, flags = _state(words)
@@ -505,6 +525,14 @@ _SHOWN_FIRST = (
 
 
 def jobs_of_json(text: str) -> Iterator[SlurmJob]:
+    """``scontrol show job --json``. Raises Unknown for what is cut off.
+
+    >>> [job] = jobs_of_json('''{"jobs": [{"job_id": 4711, "name": "train", "user_id": 1000, "nodes": "n[1-2]",
+    ...   "job_state": ["RUNNING", "COMPLETING"], "exit_code": {"return_code": {"set": true, "number": 1},
+    ...   "signal": {"id": {"set": true, "number": 9}}}}]}''')
+    >>> job.state, job.exit_code, job.exit_signal, job.nodes
+    ('COMPLETING', 1, 9, 'n[1-2]')
+    """
     for raw in items_of_json(text, "jobs"):
         states = [str(word) for word in _as_list(raw.get("job_state"))] or ["UNKNOWN"]
         code, signal = _exit(raw.get("exit_code"))
@@ -549,7 +577,11 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _exit(value: Any) -> tuple[int | None, int | None]:
-    """Exit code and signal: an object from 23.11 on, a wait status before."""
+    """Exit code and signal: an object from 23.11 on, a wait status before.
+
+    >>> _exit({"return_code": {"set": True, "number": 3}, "signal": {"signal_id": 9}}), _exit(256), _exit(9)
+    ((3, 9), (1, 0), (0, 9))
+    """
     if isinstance(value, dict):
         signal = value.get("signal") or {}
         return _number(value.get("return_code")) or 0, _number(signal.get("id", signal.get("signal_id"))) or 0
@@ -569,7 +601,18 @@ _CONTINUED = " " * 10  # scontrol's indentation of a reason's further lines; fie
 
 
 def nodes_of_text(text: str) -> Iterator[SlurmNode]:
-    """``scontrol show nodes``: a line's first key tells what it is, whatever stands further on."""
+    """``scontrol show nodes``: a line's first key tells what it is, whatever stands further on.
+
+    >>> [node] = nodes_of_text('''
+    ... NodeName=ip-10-1-0-3 Arch=x86_64 CoresPerSocket=48
+    ...    CPUAlloc=0 CPUEfctv=192 CPUTot=192 CPULoad=0.10
+    ...    Gres=gpu:h100:8
+    ...    State=IDLE+DRAIN ThreadsPerCore=2 TmpDisk=0 Weight=1
+    ...    Reason=xid-79 [root@2026-12-01T10:00:00]
+    ... ''')
+    >>> node.words, node.gres, node.cpus, node.reason, node.reason_user, node.reason_time
+    ('IDLE+DRAIN', 'gpu:h100:8', 192, 'xid-79', 'root', 1796119200)
+    """
     for block in re.split(r"\n(?=NodeName=)", text):
         if block.startswith("NodeName="):
             yield _node_of_block(block)
@@ -631,7 +674,18 @@ _USER = re.compile(r"UserId=(?P<user>\S*)\((?P<uid>\d+)\) GroupId=\S*\((?P<gid>\
 
 
 def jobs_of_text(text: str) -> Iterator[SlurmJob]:
-    """``scontrol -d show job``. Raises Unknown for a record that could be read two ways."""
+    """``scontrol -d show job``. Raises Unknown for a record that could be read two ways.
+
+    >>> [job] = jobs_of_text('''
+    ... JobId=4711 JobName=train State=FAILED
+    ...    UserId=ada(1000) GroupId=ada(1000) MCS_label=N/A
+    ...    JobState=NODE_FAIL Reason=NodeDown Dependency=(null)
+    ...    Requeue=0 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=1:0
+    ...    NodeList=ip-10-1-0-[3-4]
+    ... ''')
+    >>> job.name, job.state, job.reason, job.exit_code, job.nodes
+    ('train State=FAILED', 'NODE_FAIL', 'NodeDown', 1, 'ip-10-1-0-[3-4]')
+    """
     for block in re.split(r"\n\n(?=JobId=)", text.strip("\n")):
         if block.startswith("JobId="):
             yield _job_of_block(block)
@@ -696,11 +750,22 @@ def _rest(rows: dict[str, str], row: str) -> str | None:
 
 
 def _exit_of_text(text: str) -> tuple[int | None, int | None]:
+    """Exit code and signal.
+
+    >>> _exit_of_text("1:9"), _exit_of_text("")
+    ((1, 9), (None, None))
+    """
     code, _, signal = text.partition(":")
     return _whole(code), _whole(signal)
 
 
 def queue_of_text(text: str) -> Iterator[Queued]:
+    """Lines of ``squeue``; what is none is passed over.
+
+    >>> [job] = queue_of_text("4711|RUNNING|ada|1000|gpu|2|2026-12-01T10:00:00|N/A|ip-10-1-0-[3-4]|None")
+    >>> job.id, job.state, job.node_count, job.start_time, job.end_time, job.nodes
+    (4711, 'RUNNING', 2, 1796119200, None, 'ip-10-1-0-[3-4]')
+    """
     for line in text.split("\n"):
         words = line.split("|", 9)
         if len(words) == 10 and _whole(words[0]) is not None and _whole(words[3]) is not None:
@@ -719,7 +784,15 @@ def queue_of_text(text: str) -> Iterator[Queued]:
 
 
 def jobs_of_sacct(text: str) -> Iterator[SlurmJob]:
-    """Rows of ``sacct``; a line that does not begin one belongs to the name before it."""
+    """Rows of ``sacct``; a line that does not begin one belongs to the name before it.
+
+    >>> [job] = jobs_of_sacct(
+    ...     "4711|ada|1000|1000|CANCELLED by 1000|0:15|0:0|gpu|2026-12-01T10:00:00|2026-12-01T10:00:01"
+    ...     "|2026-12-01T11:00:00|ip-10-1-0-3|None|/fsx/ada|train".replace("|", SACCT_MARK)
+    ... )
+    >>> job.state, job.cancelled_by, job.exit_code, job.exit_signal, job.end_time - job.start_time
+    ('CANCELLED', 1000, 0, 15, 3599)
+    """
     names = SACCT_FIELDS.split(",")
     for line in text.split("\n"):
         words = line.split(SACCT_MARK, len(names) - 1)
@@ -755,6 +828,15 @@ def jobs_of_sacct(text: str) -> Iterator[SlurmJob]:
 
 
 def config_of_text(text: str) -> dict[str, tuple[str, ...]]:
+    """Keys in lower case; one that is numbered has several values.
+
+    >>> config_of_text('''
+    ... PrologEpilogTimeout     = 65534
+    ... Prolog[0]               = /opt/slurm/etc/prolog.d/*
+    ... Prolog[1]               = /opt/site/prolog.sh
+    ... ''')
+    {'prologepilogtimeout': ('65534',), 'prolog': ('/opt/slurm/etc/prolog.d/*', '/opt/site/prolog.sh')}
+    """
     settings: dict[str, tuple[str, ...]] = {}
     for line in text.split("\n"):
         key, mark, value = line.partition(" = ")
@@ -768,6 +850,11 @@ _PING = re.compile(r"Slurmctld\((?P<role>[^)]{0,40})\) at (?P<host>\S{1,253}) is
 
 
 def controllers_of_text(text: str) -> Iterator[Controller]:
+    r"""What ``scontrol ping`` prints.
+
+    >>> list(controllers_of_text("Slurmctld(primary) at head is UP\nSlurmctld(backup) at spare is DOWN\n"))
+    [Controller(host='head', role='primary', up=True), Controller(host='spare', role='backup', up=False)]
+    """
     for match in _PING.finditer(text):
         yield Controller(match["host"], match["role"], match["state"] == "UP")
 

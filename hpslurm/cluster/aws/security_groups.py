@@ -94,6 +94,12 @@ def fetch_rules(aws: Aws, cluster: Cluster) -> tuple[tuple[SgRule, ...], str]:
 
 
 def parse_rule(raw: dict[str, Any]) -> SgRule:
+    """A rule as DescribeSecurityGroupRules lists it.
+
+    >>> rule = parse_rule({"GroupId": "sg-1", "IsEgress": True, "IpProtocol": "-1", "CidrIpv4": "0.0.0.0/0"})
+    >>> rule.egress, rule.range, rule.ports
+    (True, '0.0.0.0/0', (-1, -1))
+    """
     return SgRule(
         group=str(raw.get("GroupId", "")),
         egress=bool(raw.get("IsEgress")),
@@ -130,6 +136,11 @@ def fetch_interfaces(aws: Aws, cluster: Cluster, instances: Iterable[Instance]) 
 
 
 def parse_interface(raw: dict[str, Any]) -> Interface:
+    """An interface as DescribeNetworkInterfaces lists it.
+
+    >>> parse_interface({"PrivateIpAddress": "10.1.0.3", "Groups": [{"GroupId": "sg-1"}], "SubnetId": "subnet-1"})
+    Interface(address='10.1.0.3', groups=('sg-1',), zone='', subnet='subnet-1')
+    """
     return Interface(
         address=raw.get("PrivateIpAddress") or "",
         groups=tuple(sorted(group["GroupId"] for group in raw.get("Groups") or () if group.get("GroupId"))),
