@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from hpslurm.bundle import archive, case, environment, of_cluster, of_job, of_logs, of_machine, of_records, summary
 from hpslurm.bundle.archive import Part
@@ -73,9 +73,14 @@ def _masked(parts: Sequence[Part], masker: Masker) -> Iterator[Part]:
                    masker.mask(part.note), counts)  # fmt: skip
 
 
+def people_of(entries: Iterable[pwd.struct_passwd]) -> list[str]:
+    """Names of people, by their uids: neither the system's accounts nor nobody's."""
+    return [entry.pw_name for entry in entries if entry.pw_uid in PEOPLE]
+
+
 def _people(half: gather.Half | None, job: SlurmJob | None) -> list[str]:
     """Who may be named anywhere: people of this machine, of the queue, of the job."""
-    names = [entry.pw_name for entry in pwd.getpwall() if entry.pw_uid in PEOPLE]
+    names = people_of(pwd.getpwall())
     names += [queued.user for member in (half.members.members if half else ()) for queued in member.jobs]
     names += [job.user] if job else []
     names += [os.environ.get(name, "") for name in ("SUDO_USER", "USER")]
