@@ -62,3 +62,9 @@ def test_every_module_of_the_package_has_tests() -> None:
     modules = [path.relative_to(mutants.CHECKOUT) for path in Path(mutants.CHECKOUT, "hpslurm").glob("*/*.py")]
     without = [str(path) for path in modules if not mutants.tests_of(path.as_posix())]
     assert [] == [path for path in without if mutants.changes(path, Path(mutants.CHECKOUT, path).read_text("utf-8"))]
+
+
+def test_a_module_that_no_test_imports_is_tried_through_those_that_need_it() -> None:
+    assert "tests/core/test_policy.py" in mutants.tests_of("hpslurm/core/expected.py")
+    assert "tests/cli/test_history.py" in mutants.tests_of("hpslurm/cluster/history.py")
+    assert "tests/cluster/test_history_jobs.py" not in mutants.tests_of("hpslurm/cluster/history.py")
