@@ -66,5 +66,8 @@ def test_every_module_of_the_package_has_tests() -> None:
 
 def test_a_module_that_no_test_imports_is_tried_through_those_that_need_it() -> None:
     assert "tests/core/test_policy.py" in mutants.tests_of("hpslurm/core/expected.py")
-    assert "tests/cli/test_history.py" in mutants.tests_of("hpslurm/cluster/history.py")
-    assert "tests/cluster/test_history_jobs.py" not in mutants.tests_of("hpslurm/cluster/history.py")
+    assert "tests/bundle/test_collect.py" in mutants.tests_of("hpslurm/bundle/of_machine.py")
+
+
+def test_the_tests_of_a_longer_name_are_another_modules() -> None:
+    assert ["tests/cluster/test_history.py"] == mutants.tests_of("hpslurm/cluster/history.py")
