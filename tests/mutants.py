@@ -7,7 +7,7 @@
 What is changed: numbers and True or False at the top of a module, among the defaults of a class and of
 arguments, numbers that something is compared with, octal masks, and the flags that ``os.open`` is given.
 A number becomes a tenth larger, at least by one; a mask loses its highest bit, or its lowest; a flag goes.
-What only changes pace or look stays as it is: ``NOT_SEEN`` has the names.
+What only changes pace, memory or look stays as it is: ``NOT_SEEN`` has the names.
 All happens in a copy of the checkout. A change that no test notices has *lived*: write a test at the
 threshold and one step beside it.
 """
@@ -39,11 +39,24 @@ WANTED = 90  # percent of the changes that a test has to notice
 # Where a flag's absence cannot be seen: O_RDONLY is 0, and Python itself sets O_CLOEXEC.
 NO_FLAGS = ("O_RDONLY", "O_CLOEXEC")
 # What a test cannot see, or should not, by the names that such constants have all over the package: sizes of buffers
-# and how long somebody else is waited for change how long something takes; the width of a column changes how a text
-# for people looks.
-PACE = ("BLOCK", "AHEAD", "BEHIND", "EDGE", "FEW_LINES", "MOST_SHAPES", "SECONDS", "seconds", "PATIENCE", "PAUSE")
+# and how long somebody else is waited for change how long something takes; how much of a file is read at most, what it
+# takes of memory; the width of a column, how a text for people looks.
+PACE = (
+    "BLOCK",
+    "AHEAD",
+    "BEHIND",
+    "EDGE",
+    "FEW_LINES",
+    "MOST_SHAPES",
+    "SECONDS",
+    "seconds",
+    "PATIENCE",
+    "PAUSE",
+    "GRACE",
+)
+MEMORY = ("LARGEST", "MOST_BYTES", "ALL")
 LOOK = ("WIDTH", "COLUMNS", "FIELD")
-NOT_SEEN = ("TYPE_CHECKING", *PACE, *LOOK)
+NOT_SEEN = ("TYPE_CHECKING", *PACE, *MEMORY, *LOOK)
 ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.Tuple, ast.List, ast.Set)
 DEFINED = (*ARITHMETIC, ast.Dict, ast.Call, ast.Starred, ast.IfExp)  # where numbers count that give a name its value
 COMPARED = ARITHMETIC

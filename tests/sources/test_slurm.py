@@ -382,3 +382,10 @@ def test_a_component_is_named_by_a_plus_and_nothing_else(host_with, text):
 def test_the_nodes_that_a_job_was_planned_for_are_not_taken_for_its_own():
     text = JOB.format(name="").replace("NodeList=ip-10-1-0-[1-2]", "NodeList=n2 SchedNodeList=n2")
     assert ["n2"] == [job.nodes for job in slurm.jobs_of_text(text)]
+
+
+@pytest.mark.parametrize(("second", "found"), [("10:00:00", [7]), ("09:59:59", [])])
+def test_a_job_that_failed_a_day_ago_is_one_of_the_day(machine, second, found):
+    asked = machine(scontrol=NO_JSON + "true", sacct=day_of({"End": f"2026-11-30T{second}"}, ids=("7",)))
+    now = slurm.epoch("2026-12-01T10:00:00")
+    assert found == [job.id for job in slurm.failed_jobs(asked, 1001, now)[0]]
