@@ -9,9 +9,22 @@ from typing import Any
 import pytest
 
 from hpslurm.core.values import replace
-from hpslurm.nccl_tests import baseline, halving, html_page, likelihood, runs, search, sizes, steps, view, weigh
+from hpslurm.nccl_tests import (
+    baseline,
+    halving,
+    html_page,
+    likelihood,
+    runs,
+    search,
+    sizes,
+    steps,
+    stopped,
+    view,
+    weigh,
+)
 from hpslurm.nccl_tests.likelihood import Doubtful, Explanation, Noise
 from hpslurm.nccl_tests.runs import Options
+from hpslurm.scan.nccl_tests import Output
 
 TCP, HALF, NVLS, HOST_MEMORY = "TCP", "a half on a pair", "NVLS", "host memory"
 
@@ -212,3 +225,25 @@ def test_one_comparison_of_halves_decides_whether_there_is_another(
     weighed: Any = SimpleNamespace(state=SimpleNamespace(nodes=nodes), groups=groups, shares=[0.95, 0.9, 0.87])
     candidates, more = halving.halving(weighed)
     assert (left, again) == (len(candidates), more)
+
+
+@pytest.mark.parametrize(
+    ("status", "average", "wrong", "told"),
+    [
+        (0, None, 0, False),
+        (None, None, 0, False),
+        (1, None, 0, True),
+        (6, None, 0, True),
+        (6, False, 0, False),
+        (6, None, 1, False),
+        (7, False, 0, False),
+        (8, False, 0, True),
+        (5, False, 0, True),
+    ],
+)
+def test_exit_codes_6_and_7_stand_for_wrong_data_and_averages(
+    status: int | None, average: bool | None, wrong: int, told: bool
+) -> None:
+    table: Any = SimpleNamespace(average_ok=average, rows=[SimpleNamespace(wrong=wrong)], bounds_ok=None)
+    facts: Any = SimpleNamespace(status=status, output=Output("out"))
+    assert told == (stopped._bad_status(facts, table) is not None)
