@@ -60,6 +60,7 @@ NOT_SEEN = ("TYPE_CHECKING", *PACE, *MEMORY, *LOOK)
 ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.Tuple, ast.List, ast.Set)
 DEFINED = (*ARITHMETIC, ast.Dict, ast.Call, ast.Starred, ast.IfExp)  # where numbers count that give a name its value
 COMPARED = ARITHMETIC
+BOUNDS = ("test_thresholds.py", "test_bounds.py")  # tests of many modules; they may import them through helpers
 HOSTS = "tests/hosts"
 SHOWS = "tests/test_hosts.py::test_a_saved_machine_shows_exactly_what_is_expected"
 HIDES = "tests/test_hosts.py::test_a_saved_machine_hides_exactly_what_is_expected"
@@ -175,9 +176,11 @@ def tests_of(path: str, top: Path = CHECKOUT) -> list[str]:
     named, beside, importing = _of_module(path, top)
     if folder == "hpslurm/node":
         return list(dict.fromkeys((*examples, *named, *beside, *_machines(name, text, top), CATALOGUE)))
-    thresholds = [test for test in importing if test.endswith("test_thresholds.py")]
+    thresholds = [test for test in _test_files(top) if test.endswith(BOUNDS) and module in _reached(top / test, top)]
     nearest = [*named, *thresholds] if named else beside or importing or _through_importers(path, top)
-    return [*examples, *(nearest or sorted(glob.glob(f"{_beside(folder)}/test_*.py", root_dir=top)))]
+    above, own = os.path.split(_beside(folder))  # hpslurm/scan/checks is tried by tests/scan/test_checks.py
+    of_folder = (f"{_beside(folder)}/test_*.py", f"{above}/test_{own}*.py")
+    return [*examples, *(nearest or [test for each in of_folder for test in sorted(glob.glob(each, root_dir=top))])]
 
 
 def _module(path: str) -> str:
@@ -223,6 +226,13 @@ def _importers(modules: tuple[str, ...], top: Path) -> list[str]:
 def _test_files(top: Path) -> list[str]:
     found = glob.glob("tests/**/test_*.py", root_dir=top, recursive=True)
     return sorted(test for test in found if not test.startswith("tests/lab/"))
+
+
+def _reached(test: Path, top: Path) -> set[str]:
+    """What a test imports, and what its helpers do."""
+    known = _imported(test)
+    helpers = (top / f"{module.replace('.', '/')}.py" for module in known if module.startswith("tests."))
+    return known.union(*(_imported(helper) for helper in helpers if helper.exists()))
 
 
 @cache

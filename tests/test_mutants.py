@@ -59,7 +59,7 @@ def test_a_module_is_tried_with_the_tests_of_its_name_and_the_machines_of_its_fi
 
 
 def test_every_module_of_the_package_has_tests() -> None:
-    modules = [path.relative_to(mutants.CHECKOUT) for path in Path(mutants.CHECKOUT, "hpslurm").glob("*/*.py")]
+    modules = [path.relative_to(mutants.CHECKOUT) for path in Path(mutants.CHECKOUT, "hpslurm").glob("*/**/*.py")]
     without = [str(path) for path in modules if not mutants.tests_of(path.as_posix())]
     assert [] == [path for path in without if mutants.changes(path, Path(mutants.CHECKOUT, path).read_text("utf-8"))]
 

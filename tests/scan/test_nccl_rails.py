@@ -179,3 +179,19 @@ def test_the_table_of_a_large_run_is_cut_and_says_so():
     table = view.nic_lines(rails_of(lines_of(model, hosts)))
     assert view.MOST_RANKS + 2 == len(table)
     assert "ranks more" in table[-1]
+
+
+def ranks(*used, over=True):
+    rails = Rails()
+    for number, devices in enumerate(used):
+        rank = rails.rank("n1", number)
+        rank.gpu, rank.devices, rank.over = number, set(range(devices)), over
+    return [(uneven.rank, uneven.count, uneven.usual) for uneven in nccl_rails.uneven(rails)]
+
+
+def test_a_gpu_with_fewer_nics_than_most_of_its_node_is_uneven():
+    assert [(3, 1, 4)] == ranks(4, 4, 4, 1)
+    assert [(2, 1, 4)] == ranks(4, 4, 1)  # two of three are most
+    assert [] == ranks(4, 4, 1, 1)  # half are not
+    assert [] == ranks(4, 4, 4, 0)  # one that used none took another way
+    assert [] == ranks(4, 4, 4, 1, over=False)
