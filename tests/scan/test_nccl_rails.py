@@ -42,6 +42,8 @@ def said(text, host="ip-10-1-0-1"):
         ("Channel 00/0 : 3[3] -> 11[3] [send] via NET/Libfabric/3/GDRDMA", 3, 3, {3}),
         ("Channel 00/0 : 11[3] -> 3[4] [receive] via NET/AWS Libfabric/2/GDRDMA", 3, 4, {2}),
         ("Channel 12 : 0[901c0] -> 8[901c0] [receive] via NET/AWS Libfabric/0", 8, None, {0}),
+        ("Channel 12 : 0[901] -> 8[901] [receive] via NET/AWS Libfabric/0", 8, None, {0}),
+        ("Channel 12 : 0[15] -> 8[15] [receive] via NET/AWS Libfabric/0", 8, 15, {0}),
         ("Ring 00 : 7 -> 8 [send] via NET/AWS Libfabric/0", 7, None, {0}),
         ("Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/1/GDRDMA/Shared", 0, 0, {1}),
         ("Channel 00/0 : 0[0] -> 8[0] [send] via NET/Libfabric/9999", 0, 0, {9999}),
