@@ -101,7 +101,7 @@ def start_trouble(output: Output, table: Table | None = None) -> Finding | None:
                 ),
             ],
         )
-    if output.pmi and table is None:
+    if output.pmi and (table is None or "No PMIx server" in output.pmi):
         return ERROR.found(
             f"srun and the MPI of this build do not find each other: {output.pmi}",
             suggest=[

@@ -97,7 +97,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
     with lab, hung.mounted(frozen):
         jobs = Jobs(lab, frozen)
         ready = [Path(lab.path("work", f"{how}.ready")) for how in jobs.ids if how != "absent"]
-        wait_until(lambda: all(path.exists() for path in ready), "all jobs come to their third step")
+        wait_until(lambda: all(path.exists() for path in ready), "all jobs come to their third step", seconds=180)
         time.sleep(0.3)
         yield from looked_at(jobs, frozen)
     shutil.rmtree(lab.folder, ignore_errors=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab import accounting
-from tests.lab.lab import Lab
+from tests.lab.lab import Lab, LabError
 
 PROGRAM = (sys.executable, "-c", "from hpslurm.cli import main; main()")
 LOG = "n2: NVRM: GPU at PCI:0000:b9:00: fallen off the bus and is not responding to commands."
@@ -25,7 +25,7 @@ def hpslurm(lab: Lab, *words: str) -> str:
 
 @pytest.mark.skipif(bool(accounting.missing()), reason="needs slurmdbd and MariaDB (`make test` as root installs them)")
 def test_real_accounting_tells_of_jobs_and_nodes(make_lab: Callable[..., Lab]) -> None:
-    lab = make_lab(nodes=3, keeps_accounts=True, conf="MinJobAge=2\n")
+    lab = with_accounts(make_lab, nodes=3, conf="MinJobAge=2\n")
     results = lab.path("shared")
     named = lab.submit("-N3", "-J", "a|b\nc", "--wrap", f"echo '{LOG}'; exit 3")
     crashed = lab.submit("-w", "n3", "--wrap", "kill -SEGV $$")
@@ -59,6 +59,16 @@ from hpslurm.sources.host import Host
 job = slurm.job(Host(), "{}")
 print(job.state, job.exit_code, job.exit_signal, job.nodes, job.source)
 """
+
+
+def with_accounts(make_lab: Callable[..., Lab], **settings: object) -> Lab:
+    """A lab with slurmdbd; skips where the distribution's slurmdbd ends at its own MariaDB (24.11.5 at 11.8.9)."""
+    try:
+        return make_lab(keeps_accounts=True, **settings)
+    except LabError as error:
+        if "_check_mysql_concat_is_sane" in str(error):
+            pytest.skip("this slurmdbd cannot work with this MariaDB: it ends with error 5027 of its own query")
+        raise
 
 
 def wait_for_accounts(lab: Lab, count: int) -> None:
