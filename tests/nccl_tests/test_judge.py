@@ -769,7 +769,7 @@ def test_a_launcher_that_started_nothing_is_named_with_the_way_out():
     tables = fake.table({GIB: 1.0}, hosts=["ip-10-1-0-1"], gpus=1) * 2
     found = verdict(alone + tables).findings[0]
     assert "busbw-run-failed" == found.rule.id
-    assert "do not find each other: 0: No PMIx server was reachable" in found.detail
+    assert "do not find each other: No PMIx server was reachable" in found.detail
     found = verdict("srun: unrecognized option '--container-image=x'\n", status=1).findings[0]
     assert "pyxis is not installed" in found.detail
 
