@@ -152,7 +152,7 @@ def _ended(command: click.Command, name: str) -> int:
             raise
         _say(
             f"{name}: the package {error.name} is not installed: this may be a lean installation, for nodes that only "
-            "run hooks and jobs (docs/install.md § 1); hpslurm doctor says what is missing"
+            "run hooks and jobs (docs/install.md); hpslurm doctor says what is missing"
         )
         code = 1
     return code if isinstance(code, int) else 0

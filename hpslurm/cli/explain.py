@@ -48,7 +48,7 @@ def command(words: tuple[str, ...], markdown: bool, as_json: bool, no_pager: boo
     if as_json:
         click.echo(records.encode({"schema": records.SCHEMA, "type": "explanation", "word": wanted, "text": text}))
         return
-    if markdown or not words or not find_spec("rich"):  # a lean installation has none (docs/install.md § 1)
+    if markdown or not words or not find_spec("rich"):  # a lean installation has none (docs/install.md)
         click.echo(text)
         return
     shown = formatted(text, terminal_width(), colour=sys.stdout.isatty() and may_colour())

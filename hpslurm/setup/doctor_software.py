@@ -25,7 +25,7 @@ PROGRAMS = Rule("program-missing", P2, "A program that hpslurm asks is not insta
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 NVML = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
-# What hooks, the check, doctor and hang's part on a node import (docs/install.md § 1).
+# What hooks, the check, doctor and hang's part on a node import (docs/install.md).
 LEAN = ("click", "clustershell", "nvidia-ml-py", "psutil", "tomli")
 # As packages note it: a name, bounds in any order, and when it is wanted: click<9,>=8.1; python_version < '3.15'
 REQUIREMENT = re.compile(
