@@ -53,6 +53,32 @@ def test_real_accounting_tells_of_jobs_and_nodes(make_lab: Callable[..., Lab]) -
     assert "FAILED 0 11 n3 sacct" == known.strip()
 
 
+@pytest.mark.skipif(bool(accounting.missing()), reason="needs slurmdbd and MariaDB (`make test` as root installs them)")
+def test_arrays_and_heterogeneous_jobs_are_told_whole_after_the_controller_forgot_them(
+    make_lab: Callable[..., Lab],
+) -> None:
+    conf = "MinJobAge=2\nSchedulerParameters=bf_interval=1,bf_hetjob_immediate\n"
+    lab = with_accounts(make_lab, nodes=2, conf=conf)
+    task = "exit $((2 * (SLURM_ARRAY_TASK_ID == 1)))"
+    array = lab.submit("-N1", "--array=0-2", "-o", lab.path("work/a-%A_%a"), "--wrap", task)
+    script = Path(lab.path("work/het.sh"))
+    script.write_text(
+        "#!/bin/bash\n#SBATCH -w n1\n#SBATCH hetjob\n#SBATCH -w n2\nsrun true\nsrun --het-group=1 sh -c 'exit 3'\n"
+    )
+    both = lab.submit("-o", lab.path("work/het.out"), str(script))
+    lab.wait_for_job(both, seconds=60)
+    wait_for_accounts(lab, 5)
+    for job in (array, both):
+        wait(lambda job=job: "Invalid job id" in lab.run("scontrol", "show", "job", job).stderr)
+    asked = ["report", "-v", "--results", lab.path("none")]
+    told = {name: hpslurm(lab, *asked, name) for name in (array, f"{array}_2", f"{array}_1", both, f"{both}+1")}
+    assert "the first that failed, 1 of 3 tasks" in told[array]
+    assert "COMPLETED" in told[f"{array}_2"]
+    assert "FAILED" in told[f"{array}_1"] and "exit code 2" in told[f"{array}_1"]
+    assert "2 components" in told[both] and "n[1-2]" in told[both]
+    assert "n2" in told[f"{both}+1"] and "n1" not in told[f"{both}+1"]
+
+
 ASK = """
 from hpslurm.sources import slurm
 from hpslurm.sources.host import Host
