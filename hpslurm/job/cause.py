@@ -12,12 +12,12 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from hpslurm.core import nodeset
-from hpslurm.core.finding import LOOK, P2, ROOT, SYMPTOM, Diagnosis, Event, Finding, Suggestion
+from hpslurm.core.finding import LOOK, P2, Diagnosis, Event, Finding, Suggestion
 from hpslurm.core.records import Record
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass, replace
 from hpslurm.job.report import BEFORE_THE_JOB
-from hpslurm.scan import joblog, lines
+from hpslurm.scan import joblog, lines, model
 from hpslurm.scan.collect import Collector
 from hpslurm.scan.reason import HEALTHY, UNDETERMINED, reason
 from hpslurm.sources.slurm import SlurmJob
@@ -25,15 +25,6 @@ from hpslurm.sources.slurm import SlurmJob
 # What root reads of a user's file, with that user's rights, head and tail; the user itself reads all.
 MOST = 256 << 20  # bytes
 SECONDS = 60.0
-# How Slurm says that a job ended -> (cause, weight, role). A state that any failure may have says nothing.
-STATES = {
-    "OUT_OF_MEMORY": ("host_oom", 84, ROOT),
-    "NODE_FAIL": ("node_fail", 84, ROOT),
-    "TIMEOUT": ("job_cancelled", 40, ROOT),
-    "DEADLINE": ("job_cancelled", 40, ROOT),
-    "PREEMPTED": ("job_cancelled", 56, ROOT),
-    "CANCELLED": ("job_cancelled", 22, SYMPTOM),
-}
 
 
 @dataclass(frozen=True)
@@ -153,12 +144,12 @@ def _read(about: joblog.Job) -> joblog.Found:
 
 def _state(job: SlurmJob) -> list[Event]:
     word = job.state.split()[0].split("+")[0] if job.state else ""
-    if word not in STATES:
+    ended = model.states().get(word)
+    if ended is None:
         return []
-    cause, weight, role = STATES[word]
     text = f"Slurm: {clean(job.state, 60)}" + (f", reason {clean(job.reason, 60)}" if job.reason else "")
     when = float(job.end_time) if job.end_time else None
-    return [Event("job-state", role, f"job {job.id}", 0, text, when, cause=cause, weight=weight)]
+    return [Event("job-state", ended.role, f"job {job.id}", 0, text, when, cause=ended.cause, weight=ended.weight)]
 
 
 def _weighed(finding: Finding) -> Finding:

@@ -420,6 +420,8 @@ def _hit(row: Pattern, match: re.Match[str], line: str, mark: prefix.Mark) -> Hi
 
     hit = Hit(row.id, row.role, row.cause, row.weight, line, mark)
     hit.peer = first("peer")
+    if mark.many:
+        return hit
     if host := first("host"):
         hit.host = host
     if gpu := first("gpu"):

@@ -85,6 +85,31 @@ class Numbers:
     medium: float
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """Weights at which a line counts as more than its like; see tables/reasoning.toml."""
+
+    strong: int
+    weak: int
+    given: int
+    hang: int
+    serious: int
+    crash: int
+    p0: int
+    p1: int
+    p2: int
+
+
+@dataclass(frozen=True)
+class State:
+    """What it says of the cause that Slurm calls a job's end so."""
+
+    id: str
+    cause: str
+    weight: int
+    role: str = ROOT
+
+
 ASK = "dmesg and slurmd's log of the node, and the output of the other ranks"  # where causes.toml names nothing else
 
 
@@ -137,6 +162,16 @@ def turn_by(check: str, text: str) -> Turn | None:
 def numbers() -> Numbers:
     raw: dict[str, Any] = toml.whole("reasoning")["numbers"]
     return Numbers(**{name: float(value) for name, value in raw.items()})
+
+
+@cache
+def bounds() -> Bounds:
+    return Bounds(**toml.whole("reasoning")["bounds"])
+
+
+@cache
+def states() -> dict[str, State]:
+    return {row["id"]: State(**row) for row in toml.table("reasoning", "state")}
 
 
 def explains(cause: str, other: str) -> bool:

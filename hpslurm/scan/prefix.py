@@ -52,6 +52,7 @@ _KMSG = linear.compile(r"\d{1,3},\d+,\d+,[-\w,=]+; ?")
 _KERN = linear.compile(r"(?:kern|user|daemon) *: ?(?:emerg|alert|crit|err|warn|warning|notice|info|debug) *: ?")
 _NCCL = linear.compile(r"\[?([A-Za-z0-9][\w.-]{0,252}):(\d{1,8}):(\d{1,8})\]? \[(?P<device>-?\d+)\] ?")
 _NCCL_SHORT = linear.compile(r"([A-Za-z0-9][\w.-]{0,252}):(\d{1,8}) \[(?P<device>-?\d+)\] ?")
+_OPEN_MPI = linear.compile(r"\[([A-Za-z][\w.-]{0,252}):(\d{2,8})\] ")
 _UCX = linear.compile(r"\[\d+\.\d+\] \[([\w.-]+):(\d+):\d+\] +")
 _DEVICE = linear.compile(r"\[(\d{1,2})\] (?=NCCL |\S+:\d+ NCCL )")
 _ADDRESS = linear.compile(r"(\d{1,3}(?:\.\d{1,3}){3}): ")
@@ -69,7 +70,7 @@ _NOT_HOSTS = ("slurmstepd", "slurmd", "slurmctld", "srun", "salloc", "sbatch", "
 class Mark:
     """Who printed a line and when, as far as its prefix says; ``text`` is the rest."""
 
-    __slots__ = ("host", "local_rank", "pid", "rank", "text", "time")
+    __slots__ = ("host", "local_rank", "many", "pid", "rank", "text", "time")
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -78,6 +79,7 @@ class Mark:
         self.host = ""
         self.pid: int | None = None
         self.time: float | None = None
+        self.many = False  # one of many alike: whose it is says nothing
 
 
 def plain(line: str) -> str:
@@ -161,7 +163,14 @@ def _finished(reading: _Reading, line: str, at: int) -> Mark:
         reading.inner = whole(match[1] or match[2] or match[3])
     mark.rank = reading.inner if reading.inner is not None else reading.outer
     mark.text = line[at:]
+    if "across cluster]" in line and _REPEATED.search(line, at):
+        mark.rank = mark.local_rank = mark.pid = None
+        mark.host, mark.many = "", True
     return mark
+
+
+# Ray prints one of many lines that are alike.
+_REPEATED = linear.compile(r"\[repeated \d+x across cluster\]")
 
 
 def _iso(reading: _Reading, match: re.Match[str]) -> bool:
@@ -266,6 +275,7 @@ _DIALECTS: tuple[tuple[re.Pattern[str], Dialect], ...] = (
     (_DEFAULT, _local_rank),
     (_RAY, _ray),
     (_UCX, _host_and_pid),
+    (_OPEN_MPI, _host_and_pid),
     (_NCCL, _nccl),
     (_NCCL_SHORT, _nccl),
     (_DEVICE, _local_rank),

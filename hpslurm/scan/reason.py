@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hpslurm.core.finding import ROOT, SYMPTOM, Culprit, Diagnosis, Event, Finding
+from hpslurm.core.finding import P0, P1, ROOT, SYMPTOM, Culprit, Diagnosis, Event, Finding
 from hpslurm.core.text import whole
 from hpslurm.core.values import replace
 from hpslurm.scan import advice, derive, hypotheses, model
@@ -22,9 +22,6 @@ from hpslurm.scan.patterns import table
 
 UNDETERMINED = "undetermined"
 HEALTHY = "healthy"
-OF_PRIORITY = {"P0": 86, "P1": 66, "P2": 30}  # what a node's own finding proves
-STRONG, WEAK = 90, 80  # a look-alike that proves this much is beaten only by what proves more than that
-GIVEN = 30  # weight from which another cause speaks against a mere time limit
 WORDS = ("training", "squeue", "sacct")  # kinds of text that any failure may leave as well
 # Reports of a state: without a line of trouble they say that all is well.
 REPORTS = (
@@ -41,7 +38,6 @@ REPORTS = (
     "nccl-tests",
     "straggler-report",
 )
-SERIOUS, CRASH = 6, 12  # weights of tables/trouble.toml: an error's level, a crash
 MOST_LINES = 5  # that are shown where no cause is known
 ASK_ALL = "the output of all ranks, and dmesg and slurmd's log of the nodes"
 
@@ -90,9 +86,11 @@ def _chosen(case: Case) -> tuple[Hypothesis | None, list[Event], list[Event]]:
 
 
 def _from_findings(findings: Iterable[Finding]) -> Iterable[Event]:
+    bounds = model.bounds()
+    weights = {P0: bounds.p0, P1: bounds.p1}
     for finding in findings:
         if finding.rule.cause and not finding.muted:
-            weight = OF_PRIORITY.get(finding.rule.priority, OF_PRIORITY["P2"])
+            weight = weights.get(finding.rule.priority, bounds.p2)
             yield Event(
                 f"finding:{finding.rule.id}",
                 ROOT,
@@ -109,20 +107,31 @@ def _from_findings(findings: Iterable[Finding]) -> Iterable[Event]:
 
 
 def _not_survived(case: Case, events: list[Event]) -> list[Event]:
-    """Without retries that succeeded: work went on after the last of them."""
+    """Without retries that succeeded, work went on after the last of them, and what a restart healed."""
     by_id = case.patterns.by_id
     return [
         event for event in events
-        if not ((row := by_id.get(event.pattern)) and row.transient and case.survived(event))
+        if not (
+            ((row := by_id.get(event.pattern)) and row.transient and case.survived(event))
+            or (case.restarted(event) and not _of_hardware(event))
+            or (event.cause == "gdr_missing" and case.on_one_node())
+        )
     ]  # fmt: skip
+
+
+def _of_hardware(event: Event) -> bool:
+    cause = model.causes().get(event.cause)
+    return cause is not None and cause.hardware
 
 
 def _not_fatal(case: Case, events: list[Event]) -> list[Event]:
     """Without what would have ended a program that ran to its end and said so after all of it."""
+    by_id = case.patterns.by_id
     ended = {event.file: event.line for event in case.of("ended-well")}
     loud = {
         event.file for event in [*case.roots, *case.symptoms]
         if event.file in ended and (event.line < 0 or max(event.line, event.last_line) > ended[event.file])
+        and not ((row := by_id.get(event.pattern)) and row.teardown)
     }  # fmt: skip
     causes = model.causes()
     return [
@@ -154,6 +163,7 @@ def _guessed(event: Event) -> bool:
 def _drop_beaten(case: Case, roots: list[Event]) -> list[Event]:
     """Without the look-alikes and consequences that a pattern's own row names."""
     beaten: set[int] = set()
+    bounds = model.bounds()
     for strong in roots + case.symptoms:
         row = case.patterns.by_id.get(strong.pattern)
         if row is None or not row.beats or strong.cause != row.cause:  # its check gave the line another meaning
@@ -162,7 +172,7 @@ def _drop_beaten(case: Case, roots: list[Event]) -> list[Event]:
             if other.pattern == strong.pattern or (other.cause == strong.cause and strong.role == ROOT):
                 continue
             if other.pattern in row.beats or (strong.role == ROOT and other.cause in row.beats):
-                if strong.role == ROOT and other.weight >= STRONG and strong.weight < WEAK:
+                if strong.role == ROOT and other.weight >= bounds.strong and strong.weight < bounds.weak:
                     continue
                 if (
                     case.before(other, strong) is True
@@ -183,6 +193,7 @@ def _drop_echoes(case: Case, roots: list[Event]) -> list[Event]:
         for event in roots
         if event.pattern not in echo and event.weight >= case.numbers.proven and event.cause != "job_cancelled"
     ]
+    given = model.bounds().given
     kept = []
     for event in roots:
         if event.pattern == "launcher-child" and _follows_a_hang(case, event):
@@ -192,7 +203,7 @@ def _drop_echoes(case: Case, roots: list[Event]) -> list[Event]:
         ):
             continue
         if event.pattern in echo and any(
-            model.explains(other.cause, event.cause) and other.weight >= GIVEN and case.before(other, event) is True
+            model.explains(other.cause, event.cause) and other.weight >= given and case.before(other, event) is True
             for other in roots
         ):  # the first failure counts, however little its line proves
             continue
@@ -220,11 +231,12 @@ def _follows_a_hang(case: Case, event: Event) -> bool:
 
 def _cancelled_or_hung(case: Case, chosen: Hypothesis, others: list[Hypothesis], symptoms: list[Event]) -> Hypothesis:
     """A time limit that ends a job which already hung or failed is a consequence."""
-    rivals = [other for other in others if other.cause != chosen.cause and other.decisive.weight >= GIVEN]
+    bounds = model.bounds()
+    rivals = [other for other in others if other.cause != chosen.cause and other.decisive.weight >= bounds.given]
     if chosen.decisive.fact("why").startswith(("PREEMPT", "JOB REQUEUE")):
         rivals = [other for other in rivals if other.decisive.weight > chosen.decisive.weight]
     hangs = [event for event in symptoms if event.cause in ("collective_timeout_unknown", "peer_exit")]
-    rivals += hypotheses.ranked(case, [event for event in hangs if event.weight >= 24])
+    rivals += hypotheses.ranked(case, [event for event in hangs if event.weight >= bounds.hang])
     # Slurm's word for how the job ended comes last, whatever its clock says.
     earlier = [
         other for other in rivals
@@ -276,10 +288,10 @@ def _nothing(case: Case, unknown: list[Event], missing: list[str]) -> Diagnosis:
 
 def _went_on(case: Case, event: Event) -> bool:
     """A line of little gravity, or one after which the work of the same file went on."""
-    if event.weight >= CRASH:
+    if event.weight >= model.bounds().crash:
         return False
     signs = [*case.life, *case.of("ended-well")]
-    return event.weight < SERIOUS or any(
+    return event.weight < model.bounds().serious or any(
         sign.file == event.file and sign.line > max(event.line, event.last_line) for sign in signs
     )
 

@@ -22,6 +22,9 @@ from hpslurm.scan.reason import reason
     (" 0: [rank7]: hello", {"rank": 7}),  # the program's own rank counts more than the launcher's
     ("(RayTrain pid=77, ip=10.1.0.7) hello", {"pid": 77, "host": "10.1.0.7"}),
     ("(worker rank=6 pid=77) hello", {"pid": 77, "rank": 6}),
+    ("(worker rank=6 pid=77, ip=10.1.0.7) a [repeated 7x across cluster]",
+     {"pid": None, "rank": None, "host": "", "many": True, "text": "a [repeated 7x across cluster]"}),
+    ("(worker pid=77) a [repeated 7x]", {"pid": 77, "many": False, "text": "a [repeated 7x]"}),
     ("ip-10-1-0-7:77:78 [5] hello", {"host": "ip-10-1-0-7", "pid": 77, "local_rank": 5}),
     ("ip-10-1-0-7:77:78 [-1] hello", {"host": "ip-10-1-0-7", "pid": 77, "local_rank": None}),
     ("ip-10-1-0-7:77 [5] hello", {"host": "ip-10-1-0-7", "pid": 77, "local_rank": 5}),
