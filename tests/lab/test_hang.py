@@ -33,7 +33,7 @@ WHO = 5  # of eight ranks, two a node: the second one of n3
 # Not all start as plain srun python: some by a launcher, some in namespaces of their own as in a container.
 SHAPES = {
     "data": (1, f"{sys.executable} {os.path.dirname(TRAIN)}/launcher.py"),
-    "eval": (2, f"unshare --mount --pid --fork {sys.executable} {TRAIN}"),
+    "eval": (2, f"unshare --mount --propagation unchanged --pid --fork {sys.executable} {TRAIN}"),
 }
 # how it hangs, what must be said: cause, words of the reason
 CASES = {
