@@ -139,7 +139,7 @@ REFUSED = {
 # Would change this machine: not typed at all. Each names the verb.
 CHANGES = {
     r"\bsystemctl (edit|enable|restart) ": "the machine's services",
-    r"-m venv /opt|\bpip (install|wheel) |\bln -sf |\btee \S+lean\.txt": "installs; tests/test_wheel.py does that into a folder",
+    r"-m venv /opt|\bpip (install|wheel) |\bln -sf |\btee \S+lean\.txt": "installs; tests/test_wheel.py does it",
     r"^git clone |^make ": "the project's own; tests/lab/test_demo.py and tests/test_pyz.py do it",
     r"/run/hpslurm\.off": "the machine's kill switch; tests/test_hooks.py has one of its own",
     r"\bkill 4242 ": "ends processes",
