@@ -94,6 +94,10 @@ ELSEWHERE = {
     r"\bpy-spy\b": ("py-spy", "its own Python package"),
     r"\btorchrun\b": ("torchrun", "PyTorch"),
     r"\blfs\b": ("lfs", "Lustre's client"),
+    r"shared-wheels\.txt|hpslurm-wheels\.txt": (
+        "/fsx/hpslurm-wheels.txt",
+        "a folder of wheels; tests/test_wheel.py makes one",
+    ),
     r"/opt/amazon/efa/bin/|\bldd .*libnccl-net": ("/opt/amazon/efa/bin", "EFA's installer"),
     r"\bfi_info\b": ("fi_info", "EFA's installer, or Debian's libfabric-bin"),
     r"\b(ibstat|rdma)\b": ("ibstat", "Debian's infiniband-diags"),
@@ -139,7 +143,7 @@ REFUSED = {
 # Would change this machine: not typed at all. Each names the verb.
 CHANGES = {
     r"\bsystemctl (edit|enable|restart) ": "the machine's services",
-    r"-m venv /opt|\bpip (install|wheel) |\bln -sf |\btee \S+lean\.txt": "installs; tests/test_wheel.py does it",
+    r"-m venv /opt|\bpip (install|wheel) |\bln -sf ": "installs; tests/test_wheel.py does that into a folder",
     r"^git clone |^make ": "the project's own; tests/lab/test_demo.py and tests/test_pyz.py do it",
     r"/run/hpslurm\.off": "the machine's kill switch; tests/test_hooks.py has one of its own",
     r"\bkill 4242 ": "ends processes",
