@@ -224,7 +224,7 @@ def short_path(path: str) -> tuple[bool, str]:
     head, _, below = path.rpartition("/python3")
     if head and "/" in below and head.endswith(("/lib", "/lib64")):
         return True, below.partition("/")[2]
-    return path.startswith("<frozen"), "/".join(path.rsplit("/", 2)[-2:])
+    return path.startswith("<"), "/".join(path.rsplit("/", 2)[-2:])
 
 
 # counters

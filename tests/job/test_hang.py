@@ -102,7 +102,11 @@ def test_all_ranks_in_state_d_are_the_file_system_and_no_rank() -> None:
 
 def test_state_d_at_one_moment_is_a_read_and_no_hang() -> None:
     assert [] == named(hang.judge(job(rank(2, state="D", before="S"))))
-    assert [] == named(hang.judge(job(rank(2, state="D", before="D", read=4096))))
+    assert [] == named(hang.judge(job(rank(2, state="D", before="D", wakes=0.5))))
+
+
+def test_state_d_without_waking_is_a_hang_whatever_other_threads_write() -> None:
+    assert [(2, "n2")] == named(hang.judge(job(rank(2, state="D", before="D", wakes=0.4, read=4096, busy=1.0))))
 
 
 def test_a_lost_gpu_is_named_with_the_rank_that_has_it() -> None:
