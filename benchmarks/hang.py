@@ -65,7 +65,9 @@ def counted(looks: Iterable[tuple[str, Made]], tell: bool = False) -> tuple[int,
         accused += bool(named - made.culprits)
         silent += not named
         if tell and not fits:
-            print(f"    {kind}: {sorted(made.culprits)} {sorted(made.causes)}, said {verdict.cause} {named}: {verdict.why}")
+            print(
+                f"    {kind}: {sorted(made.culprits)} {sorted(made.causes)}, said {verdict.cause} {named}: {verdict.why}"
+            )
     return count, exact / count, right / count, accused / count, silent / count
 
 
@@ -83,7 +85,10 @@ def other_make(seeds: range, tell: bool) -> None:
             looks = ((kind, hanging_frameworks.made(kind, seed, stacks)) for seed in seeds)
             count, exact, right, accused, silent = counted(looks, tell)
             rates.append((kind in hanging_frameworks.NONE, right, accused))
-            print(f"| {stacks} | {kind} | {count} | {exact:.3f} | {right:.3f} | {accused:.4f} | {silent:.3f} |", flush=True)
+            print(
+                f"| {stacks} | {kind} | {count} | {exact:.3f} | {right:.3f} | {accused:.4f} | {silent:.3f} |",
+                flush=True,
+            )
         for words, nobody in (("somebody", False), ("nobody", True)):
             rows = [row for row in rates if row[0] == nobody]
             right, accused = (sum(row[place] for row in rows) / len(rows) for place in (1, 2))

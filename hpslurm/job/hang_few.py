@@ -15,7 +15,9 @@ from hpslurm.job.hang_facts import Rank
 from hpslurm.job.hang_places import NOWHERE, UNKNOWN, Place
 from hpslurm.job.hang_words import each, rank_or_ranks, settle, suspect_of, what_it_does
 
-CONTROL = re.compile(r"(monitored_)?barrier|(all_)?gather_object|broadcast_object(_list)?|wait_for_everyone|sync_global_.*")
+CONTROL = re.compile(
+    r"(monitored_)?barrier|(all_)?gather_object|broadcast_object(_list)?|wait_for_everyone|sync_global_.*|broadcast_one_to_all|process_allgather"
+)
 
 
 def works(case: Case) -> Verdict | None:
@@ -151,7 +153,9 @@ def desync(case: Case) -> Verdict | None:
     classes: dict[tuple[str, str], list[Rank]] = defaultdict(list)
     for rank, place in case.seen:
         if rank.stack and place.kind.kind == "gpu":
-            classes[("its GPU", "")].append(rank)  # the program runs ahead of the GPU, of one rank further than of another
+            classes[("its GPU", "")].append(
+                rank
+            )  # the program runs ahead of the GPU, of one rank further than of another
         elif rank.stack:
             classes[(place.call, place.program)].append(rank)
     by_size = _control_first(case, sorted(classes.items(), key=lambda item: len(item[1])))
@@ -168,7 +172,9 @@ def desync(case: Case) -> Verdict | None:
     return Verdict("collective_desync", sure, why, suspects, settle=settle(case, sure, collectives=True))
 
 
-def _control_first(case: Case, by_size: list[tuple[tuple[str, str], list[Rank]]]) -> list[tuple[tuple[str, str], list[Rank]]]:
+def _control_first(
+    case: Case, by_size: list[tuple[tuple[str, str], list[Rank]]]
+) -> list[tuple[tuple[str, str], list[Rank]]]:
     """A few at a barrier, or exchanging objects, are one class: no schedule of a step has some of its ranks there."""
     control = [item for item in by_size if CONTROL.fullmatch(item[0][0])]
     few = [rank for _, members in control for rank in members]

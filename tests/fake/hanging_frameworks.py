@@ -170,9 +170,7 @@ def _waits(framework: str, size: int, guilty: list[int], start: str, chance: ran
     return [(*_frames(chance.choice(rows["waits"])), *outer)] * size
 
 
-def _megatron(
-    rows: dict[str, Any], outer: Stack, size: int, guilty: list[int], chance: random.Random
-) -> list[Stack]:
+def _megatron(rows: dict[str, Any], outer: Stack, size: int, guilty: list[int], chance: random.Random) -> list[Stack]:
     """Ranks are numbered as Megatron does: tensor parallel first, then data parallel, then stages."""
     tensor = chance.choice([width for width in (1, 2, 4, 8) if size % width == 0])
     stages = chance.choice([depth for depth in (1, 2, 4, 8) if size % (tensor * depth) == 0])
