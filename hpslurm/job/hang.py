@@ -36,7 +36,7 @@ def judge(sample: Sample, told: Diagnosis | None = None) -> Verdict:
 def _nothing(case: Case) -> Verdict:
     waiting = count_waiting(case)
     if mostly(case, "feed"):
-        why = "All ranks wait for work from their engine: one without requests looks like this, and so does one that hangs"
+        why = "All ranks wait for work from their engine: it has no requests, or hangs itself"
         return Verdict(UNDETERMINED, LOW, why, settle=("what the engine's own process does (py-spy dump)",))
     if waiting * 10 >= len(case.ranks) * 9 and case.has_stacks:
         places = {place.label for _, place in case.seen}

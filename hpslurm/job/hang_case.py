@@ -125,7 +125,7 @@ def _places(ranks: list[Rank]) -> list[Place]:
     """Where each stands. What the kernel says of many is how they wait, and so says nothing of one of them."""
     places = [hang_places.of_rank(rank) for rank in ranks]
     signs = {sign_of(rank) for rank, place in zip(ranks, places, strict=True) if rank.stack and place.kind.waits}
-    kinds = Counter(place.kind.kind for place in places if place.by_channel and not place.kind.waits)
+    kinds = Counter(hang_places.kind_of_channel(rank.channel).kind for rank in ranks if rank.state == "S")
     common = {kind for kind, count in kinds.items() if count > max(1, min(MOST, len(ranks) // ALIKE))}
 
     def plainly(rank: Rank, place: Place) -> Place:
@@ -135,7 +135,7 @@ def _places(ranks: list[Rank]) -> list[Place]:
             return replace(place, kind=UNSEEN)
         if not rank.stack and signs and place.kind.waits:  # as none of those whose stack waits: so nobody knows
             return replace(place, kind=NOWHERE)
-        return replace(place, kind=NOWHERE) if place.kind.kind in common else place
+        return replace(place, kind=NOWHERE) if place.kind.kind in common and not place.kind.waits else place
 
     return list(map(plainly, ranks, places))
 

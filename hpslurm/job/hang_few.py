@@ -65,9 +65,8 @@ def _many(case: Case, working: Sequence[tuple[Rank, Place]]) -> str:
     odd = {id(rank) for rank, _ in working}
     others = [place.label for rank, place in case.seen if id(rank) not in odd]
     label, count = Counter(others).most_common(1)[0]
-    return (
-        f"{len(others)} {rank_or_ranks(len(others))} wait{', most of them' if count < len(others) else ''} at {label}"
-    )
+    some = f", {count} of them" if count < len(others) else ""
+    return f"{len(others)} {rank_or_ranks(len(others))} wait{some} at {label}"
 
 
 def _is_work(place: Place) -> bool:

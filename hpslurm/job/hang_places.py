@@ -13,9 +13,9 @@ UNKNOWN = "unknown"
 MOVED_CPU = 0.5  # seconds of CPU a second, from which a process is busy
 STILL = 0.5  # wakes a second: none in the two seconds of a look
 WRAPPERS = frozenset(
-    "wrapper inner _fn decorate_context _call_impl _wrapped_call_impl reraise_with_filtered_traceback log_wrapper "
-    "wrapped_fn inner_func _use_grad __call__".split()
-)
+    ("wrapper", "inner", "_fn", "decorate_context", "_call_impl", "_wrapped_call_impl", "log_wrapper", "wrapped_fn",
+     "reraise_with_filtered_traceback", "inner_func", "_use_grad", "__call__")
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

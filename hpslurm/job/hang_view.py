@@ -21,6 +21,9 @@ from hpslurm.show import render
 
 MOST_GROUPS = 8  # classes on one screen; --json and -v have all
 MOST_SUSPECTS = 4
+LONGEST = (
+    30  # characters of a list of ranks or nodes; of those that only wait, a longer one says nothing (--json has it)
+)
 GUIDE = "debugging-guide.md § 1"
 
 
@@ -137,7 +140,7 @@ def notes(sample: Sample) -> list[str]:
     silent = [f"no answer from {nodeset.fold(sample.silent)}"] if sample.silent else []
     everywhere = len(sample.nodes)
     found = [note if len(names) == everywhere else f"{nodeset.fold(names)}: {note}" for note, names in by.items()]
-    return [*silent, *map(clean, sample.notes), *found]
+    return [_with_number(note, sample) for note in (*silent, *map(clean, sample.notes), *found)]
 
 
 def _groups(groups: Iterable[Group], most: int | None) -> list[str]:
@@ -155,7 +158,10 @@ def _group(group: Group) -> list[str]:
     numbers = folded(rank.rank for rank in group.ranks if rank.rank is not None)
     nodes = nodeset.fold(dict.fromkeys(rank.node for rank in group.ranks))
     mark = "→ " if group.suspect else ""
-    said = f"{mark}{count} rank{'s' * (count != 1)} ({clean(numbers, 60)}) on {clean(nodes, 60)}: {group.label}"
+    most = LONGEST if not group.suspect else 2 * LONGEST
+    which = f" ({clean(numbers, most)})" if group.suspect or len(numbers) <= most else ""
+    where = f" on {clean(nodes, most)}" if group.suspect or len(nodes) <= most else ""
+    said = f"{mark}{count} rank{'s' * (count != 1)}{which}{where}: {group.label}"
     state = _states(group.ranks)
     return _indented("", clean(f"{said}{state}", 400))
 

@@ -1,8 +1,9 @@
 """Samples of another make than ``hanging``: other frameworks, other work of one rank alone, other noise.
 
-Written from the libraries' sources, without a look at the rules that judge them; ``hanging_stacks.toml`` has the stacks. In a
-Megatron job each rank waits for the group that it shares with the rank to blame: its tensor parallel peers in a layer,
-its pipeline at its neighbours, all others at the gradients. Elsewhere all stand at one place, or at several at once.
+Written from the libraries' sources, without a look at the rules that judge them; ``hanging_stacks.toml`` has the
+stacks. In a Megatron job each rank waits for the group that it shares with the rank to blame: its tensor parallel
+peers in a layer, its pipeline at its neighbours, all others at the gradients. Elsewhere all stand at one place, or
+at several at once.
 """
 
 from __future__ import annotations

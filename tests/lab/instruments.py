@@ -1,4 +1,4 @@
-"""What a look at a node shows beside its processes: GPUs by the stand-in NVML, and EFA counters that move or stand still.
+"""What a look at a node shows beside its processes: GPUs by the stand-in NVML, EFA counters that move or stand still.
 
 A step of the lab finds them by ``program``: the installed ``hpslurm`` with a ``--root`` of its own on each node. With
 ``NO_STACKS`` it may read no process's memory, as under ptrace_scope 1, on kernels without Yama, too: seccomp refuses
