@@ -10,9 +10,9 @@ ranks are named; "right": with the cause. "accused": looks in which an innocent 
 name nobody. Rows with nobody to blame: a job that hangs for a reason that no rank shows, and one that works. The last
 lines are means over the rows with somebody to blame, each row the same.
 
-The other make (``tests/fake/hanging_frameworks.py``) was written without a look at the rules. Its rows are what the rank
-to blame does, or what all do where nobody is to blame; ``some``: py-spy failed for 2 to 30 % of the ranks, of guilty
-ones as of others.
+The other make (``tests/fake/hanging_frameworks.py``) was written without a look at the rules. Its rows are what the
+rank to blame does, or what all do where nobody is to blame; ``some``: py-spy failed for 2 to 30 % of the ranks, of
+guilty ones as of others.
 """
 
 from __future__ import annotations

@@ -135,7 +135,9 @@ def _places(ranks: list[Rank]) -> list[Place]:
             return replace(place, kind=UNSEEN)
         if not rank.stack and signs and place.kind.waits:  # as none of those whose stack waits: so nobody knows
             return replace(place, kind=NOWHERE)
-        return replace(place, kind=NOWHERE) if place.kind.kind in common and not place.kind.waits else place
+        if place.kind.kind not in common or place.kind.waits:
+            return place
+        return hang_places.of_stack(rank.stack) if rank.stack else replace(place, kind=NOWHERE)
 
     return list(map(plainly, ranks, places))
 
