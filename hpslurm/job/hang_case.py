@@ -84,6 +84,9 @@ class Case:
     def seen(self) -> list[tuple[Rank, Place]]:
         return [(rank, self.places[number]) for number, rank in enumerate(self.ranks)]
 
+    def place_of(self, rank: Rank) -> Place:
+        return next(place for other, place in self.seen if other is rank)
+
     def spins(self, rank: Rank) -> bool:
         """Its GPU is busy at low power: a kernel of NCCL that waits for the others."""
         gpu = self.gpus.get((rank.node, rank.pid))

@@ -9,7 +9,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from hpslurm.job import hang_places
 from hpslurm.job.hang_case import ALIKE, ALONE, FEW, HIGH, LOW, MEDIUM, MOST, SPINS, WAKES, Case, Verdict, count_waiting
 from hpslurm.job.hang_facts import Rank
 from hpslurm.job.hang_places import NOWHERE, UNKNOWN, Place
@@ -66,7 +65,7 @@ def _many(case: Case, working: Sequence[tuple[Rank, Place]]) -> str:
     others = [place.label for rank, place in case.seen if id(rank) not in odd]
     label, count = Counter(others).most_common(1)[0]
     some = f", {count} of them" if count < len(others) else ""
-    return f"{len(others)} {rank_or_ranks(len(others))} wait{some} at {label}"
+    return f"{len(others)} {rank_or_ranks(len(others))} wait{'s' * (len(others) == 1)}{some} at {label}"
 
 
 def _is_work(place: Place) -> bool:
@@ -99,10 +98,10 @@ def odd(case: Case) -> Verdict | None:
     if not few or not _others_stand(case, few):
         return None
     spinning = [rank for rank in few if rank.state == "R" == rank.before and rank.busy >= SPINS]
-    place = hang_places.of_rank(few[0])
+    place = case.place_of(few[0])
     doing = f"spins, with {spinning[0].busy:.0%} of a CPU," if spinning else "is somewhere else"
     why = f"{each(few)} {doing} at {place.label}, where no other rank is"
-    suspects = tuple(suspect_of(rank, what_it_does(rank, hang_places.of_rank(rank))) for rank in few)
+    suspects = tuple(suspect_of(rank, what_it_does(rank, case.place_of(rank))) for rank in few)
     rest_waits = count_waiting(case) >= len(case.ranks) - len(few)
     sure = (HIGH if rest_waits else MEDIUM) if all(rank.stack for rank in few) else LOW
     return Verdict("slow_rank_work", sure, why, suspects, settle=settle(case, sure))
@@ -162,7 +161,7 @@ def desync(case: Case) -> Verdict | None:
         return None
     (call, program), few = by_size[0]
     (other, there), _ = by_size[-1]
-    if hang_places.of_rank(few[0]).kind.kind != "collective":
+    if case.place_of(few[0]).kind.kind != "collective":
         return None  # a few that wait for their own GPU, or that nobody knows, are as well further ahead or behind
     elsewhere = f"the others in {other} ({there})" if there else "the others for their GPUs"
     why = f"{each(few)} waits in {call} ({program}), {elsewhere}: they will never meet"

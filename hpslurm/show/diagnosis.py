@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from hpslurm.core.finding import Culprit, Diagnosis, Event
 from hpslurm.core.text import clean
+from hpslurm.scan.gpu_names import pci
 from hpslurm.scan.reason import HEALTHY, UNDETERMINED
 from hpslurm.show import render, screen
 
@@ -151,7 +152,7 @@ def who(culprit: Culprit) -> str:
     if culprit.pid is not None:
         parts.append(f"pid {culprit.pid}")
     if culprit.peer:
-        parts.append(f"peer {culprit.peer}")
+        parts.append(f"{'network card' if pci(culprit.peer) else 'peer'} {culprit.peer}")
     return clean(", ".join(parts), 200)
 
 
@@ -162,10 +163,11 @@ def _victims(victims: Iterable[Event]) -> list[str]:
     out = []
     for cause, members in sorted(groups.items(), key=lambda item: -sum(event.count for event in item[1]))[:5]:
         ranks = sorted({event.rank for event in members if event.rank is not None})
-        where = f" of ranks {', '.join(map(str, ranks[:8]))}{' …' if len(ranks) > 8 else ''}" if ranks else ""
+        many = "" if len(ranks) == 1 else "s"
+        where = f" of rank{many} {', '.join(map(str, ranks[:8]))}{' …' if len(ranks) > 8 else ''}" if ranks else ""
         count = sum(event.count for event in members)
         first = members[0]
-        out.append(f"{count} line{'s' if count != 1 else ''} like {cause}{where}, first {first.file}:{first.line}")
+        out.append(f"{count} line{'s' if count != 1 else ''} like {cause}{where}, first {origin(first)}")
     return out
 
 

@@ -122,6 +122,9 @@ COMMANDS = {
     "sacct": _slurm("sacct", *_SACCT, "-j"),
     "sacct_day": _slurm("sacct", *_SACCT, *_FAILED, "-u"),
     "sacct_day_all": _slurm("sacct", *_SACCT, *_FAILED, "-a"),
+    "sacct_line": _slurm(
+        *("sacct", "-X", "-n", "-P", f"--delimiter={SACCT_MARK}", "--format=JobIDRaw,UID,SubmitLine", "-j")
+    ),
     # Every run of requeued jobs, too (-D); a page of time, since a month may hold a million jobs.
     "sacct_ended": _slurm(
         *("sacct", "-a", "-X", "-D", "-n", "-P", f"--delimiter={SACCT_MARK}", f"--format={SACCT_ENDED_FIELDS}"),

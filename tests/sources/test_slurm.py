@@ -132,6 +132,37 @@ def test_a_job_is_read_from_text_with_blanks_in_its_paths():
     assert (6, 1, 60) == (job.array_job, job.array_task, job.end_time - job.start_time)
 
 
+@pytest.mark.parametrize(
+    "printed, known",
+    [
+        ("   Command=/fsx/a b.sh --x\n   SubmitLine=sbatch a b.sh --x\n", ("/fsx/a b.sh --x", "sbatch a b.sh --x")),
+        ("   Command=(null)\n", (None, None)),
+        ("   Command=/fsx/a.sh x\ny\n   SubmitLine=sbatch --wrap a\n\nb\n", (None, None)),  # cut at a line break
+    ],
+)
+def test_the_script_of_a_job_is_what_scontrol_prints_on_one_line(printed, known):
+    (job,) = slurm.jobs_of_text(JOB.format(name="").replace("   WorkDir=", f"{printed}   WorkDir="))
+    assert (*known, "/fsx/my run") == (job.command, job.submit_line, job.work_dir)
+
+
+@pytest.mark.parametrize(
+    "row, known",
+    [
+        ("7|1001|sbatch -N2 a.sh\n", "sbatch -N2 a.sh"),
+        ("7|1001|sbatch --wrap a  b\n", "sbatch --wrap a  b"),
+        ("7|1001|sbatch --wrap a\n7|0|sbatch b\n", ""),
+        ("7|1001|sbatch a.sh\n8|1001|sbatch b.sh\n", ""),
+        ("7|0|sbatch a.sh\n", ""),
+        ("", ""),
+    ],
+)
+def test_the_line_of_a_job_is_what_the_accounting_prints_of_that_very_job_and_user(host_with, row, known):
+    (job,) = slurm.jobs_of_text(JOB.format(name="").replace("ArrayJobId=6 ArrayTaskId=1 ", ""))
+    host = host_with({"/commands/sacct_line.txt": row.replace("|", SACCT_MARK)}, env={})
+    assert known == slurm.submit_line(host, replace(job, source="scontrol and sacct"))
+    assert "" == slurm.submit_line(host, job)  # one that did not answer is not asked a second time
+
+
 def test_a_job_name_that_imitates_another_user_is_refused():
     # seen: Slurm prints a line break in a job name as it is, so the name could claim any uid
     with pytest.raises(Unknown, match="imitates UserId="):
@@ -324,6 +355,15 @@ def test_a_jobs_name_that_imitates_a_row_is_a_name() -> None:
     forged = slurm.SACCT_MARK.join("9" if name == "JobIDRaw" else "x" for name in names)
     long = slurm.SACCT_MARK.join("9" * 5000 for _ in names)
     assert [7] == [job.id for job in slurm.jobs_of_sacct(f"{good}\n{forged}\n{long}\n")]
+
+
+def test_a_job_name_that_imitates_a_row_of_another_user_does_not_make_the_job_theirs(host_with) -> None:
+    """Seen: the accounting prints a line break in a name as it is."""
+    forged = sacct_row(UID="0", User="root", State="COMPLETED")
+    text = "\n".join((sacct_row(JobName="a"), forged, sacct_row(JobIDRaw="8", UID="0"), sacct_row(State="TIMEOUT")))
+    host = of_many(host_with, **{"/commands/sacct.txt": text, "/commands/scontrol_job_json.txt": '{"jobs": []}'})
+    job = slurm.job(host, "7")
+    assert (1001, "FAILED") == (job.uid, job.state)
 
 
 @pytest.mark.parametrize("odd", ["\u2028", "\x85", "\x0b", "\x1c"])
