@@ -19,7 +19,9 @@ import click
 from hpslurm import __version__
 from hpslurm.bundle import archive
 from hpslurm.bundle.archive import Part
-from hpslurm.bundle.parts import Bundle, Request, WrongWindow, collect, utc
+from hpslurm.bundle.collect import Bundle, collect
+from hpslurm.bundle.request import Request
+from hpslurm.bundle.window import WrongWindow, utc
 from hpslurm.cli import options
 from hpslurm.cluster.aws import whom
 from hpslurm.core import records

@@ -93,7 +93,7 @@ def command(
             known = report.gather(rules, root, job_id, results)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    if known.job is None and not known.found:
+    if known.job is None and not known.records:
         raise click.ClickException(report.nothing_known(job_id, known.why, rules, results, known.troubles))
     if only:
         known = report.of_nodes(known, options.node_set(only))
@@ -101,7 +101,7 @@ def command(
     if known.has_output and (output or not report.well(known.job)):
         with progress:
             progress.say(f"reading the output of job {job_id}, and reasoning")
-            ended = cause.find(known.job, output, known.found, known.counted)
+            ended = cause.find(known.job, output, known.records, known.counted)
         if not only:  # of all its nodes
             _keep(known, ended, rules, results)
     outcome = report_view.results_of(known, ended)

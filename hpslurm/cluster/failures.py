@@ -27,4 +27,9 @@ def table() -> tuple[Failure, ...]:
 
 
 def failure_of(text: str) -> Failure | None:
+    """The first row that the text meets.
+
+    >>> failure_of("We currently do not have sufficient capacity to launch new ml.p5.48xlarge instances").id
+    'capacity'
+    """
     return next((row for row in table() if re.search(row.pattern, text)), None)

@@ -104,11 +104,11 @@ def _output(job: SlurmJob | None, output: Sequence[str]) -> joblog.Found:
     if job.stdout is None and job.source == "sacct" and not output:
         return joblog.Found(notes=("the accounting does not keep where the output is: name it (--output)",))
     asked = [replace(about, stdout=path, stderr="") for path in output] or [about]
-    found = [_read(one) for one in asked]
+    outputs = [_read(one) for one in asked]
     return joblog.Found(
-        tuple(event for one in found for event in one.events),
-        tuple(note for one in found for note in one.notes),
-        tuple(file for one in found for file in one.files),
+        tuple(event for one in outputs for event in one.events),
+        tuple(note for one in outputs for note in one.notes),
+        tuple(file for one in outputs for file in one.files),
     )
 
 

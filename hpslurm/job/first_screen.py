@@ -39,15 +39,17 @@ class Plans:
 
 def plans(report: JobReport, ended: cause.Cause | None) -> Plans:
     """What was there before the job and cannot explain its end stands apart, but for nodes that have a part in it."""
-    found = _of_cause(report, ended)
-    host = found.subject if found else ""
-    findings = [*([found] if found else []), *report.counted]
+    by_cause = _of_cause(report, ended)
+    host = by_cause.subject if by_cause else ""
+    findings = [*([by_cause] if by_cause else []), *report.counted]
     involved = {one.subject for one in report.counted if _explains(one, ended)} | ({host} if host else set())
     explained = {
-        (one.subject, one.rule.id): host for one in findings if host and one.rule.id in OF_PEERS and one.subject != host
+        (finding.subject, finding.rule.id): host
+        for finding in findings
+        if host and finding.rule.id in OF_PEERS and finding.subject != host
     }
-    main = [_marked(one) for one in findings if one is found or one.subject in involved]
-    also = [one for one in findings if one is not found and one.subject not in involved]
+    main = [_marked(one) for one in findings if one is by_cause or one.subject in involved]
+    also = [one for one in findings if one is not by_cause and one.subject not in involved]
     return Plans(tuple(plan.plans(main, explained=explained)), tuple(plan.plans(also, explained=explained)))
 
 
@@ -86,7 +88,7 @@ def _of_cause(report: JobReport, ended: cause.Cause | None) -> Finding | None:
 def culprit_node(report: JobReport, told: Diagnosis) -> str:
     """The culprit's host, if it is a node of the job by Slurm's list or by the records."""
     host = told.culprit.host if told.culprit else ""
-    names = {*nodes_of(report.job), *(record.node for record in report.found)}
+    names = {*nodes_of(report.job), *(record.node for record in report.records)}
     return host if host and host in names else ""
 
 
@@ -99,9 +101,9 @@ def avoided(report: JobReport, told: Diagnosis | None, made: Plans) -> list[str]
     return sorted(nodes)
 
 
-def _recorded(one: Plan, report: JobReport) -> list[str]:
+def _recorded(suggested: Plan, report: JobReport) -> list[str]:
     grave = {finding.subject for finding in report.counted if finding.rule.priority == P0}
-    return [node for node in one.nodes if node in grave]
+    return [node for node in suggested.nodes if node in grave]
 
 
 def none_failed(why: str) -> list[str]:
@@ -200,7 +202,7 @@ def _nodes(count: int) -> str:
 
 
 def _without_trouble(report: JobReport) -> str:
-    if not report.found:
+    if not report.records:
         return "; its nodes left no record"
     return "; nothing found on its nodes" if not screen.grave(plans(report, None).all) else ""
 
@@ -256,9 +258,9 @@ def _warnings(report: JobReport, ended: cause.Cause | None, now: float) -> list[
             "ask again in some seconds"
         ]
     said += [
-        f"{one.what}: {fold(one.nodes)}"
-        for one in report.seen.unseen
-        if not ("epilog" in one.what and set(one.nodes) <= set(late))
+        f"{unseen.what}: {fold(unseen.nodes)}"
+        for unseen in report.seen.unseen
+        if not ("epilog" in unseen.what and set(unseen.nodes) <= set(late))
     ]
     said += [*report.troubles, *filter(None, [report.why])]
     return [*said, *(f"output not read: {note}" for note in (ended.notes if ended else ()))]
@@ -267,13 +269,13 @@ def _warnings(report: JobReport, ended: cause.Cause | None, now: float) -> list[
 def unfinished(report: JobReport, now: float) -> list[str]:
     """Nodes whose epilog is still to come or to end: the job completes, or ended a moment ago."""
     job = report.job
-    if job is None or not report.found:
+    if job is None or not report.records:
         return []
     just = job.state == "COMPLETING" or (
         report.over and job.end_time is not None and now - job.end_time < EPILOG_SECONDS
     )
-    done = {record.node for record in report.found if record.hook == "epilog" and record.complete}
-    hooks = {record.hook for record in report.found}
+    done = {record.node for record in report.records if record.hook == "epilog" and record.complete}
+    hooks = {record.hook for record in report.records}
     # where no node has a whole record of an epilog, there may be none; a prolog's says that hooks run at all
     expected = just and (job.state == "COMPLETING" or "epilog" in hooks)
     return [node for node in nodes_of(job) if node not in done] if expected else []

@@ -59,7 +59,8 @@ def consequences(diagnosis: Diagnosis) -> str:
     causes = list(dict.fromkeys(event.cause for event in sorted(events, key=lambda one: -one.count)))
     ranks = sorted({event.rank for event in events if event.rank is not None})
     of = f" of rank{'' if len(ranks) == 1 else 's'} {fold_numbers(ranks)}" if ranks else ""
-    return f"{count:,} line{'' if count == 1 else 's'}{of} follow from it: {', '.join(causes[:3])}"
+    line, follow = ("line", "follows") if count == 1 else ("lines", "follow")
+    return f"{count:,} {line}{of} {follow} from it: {', '.join(causes[:3])}"
 
 
 def fold_numbers(numbers: Iterable[int]) -> str:

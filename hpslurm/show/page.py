@@ -137,8 +137,8 @@ def page(
     engine = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     folded = fold(finding for result in results for finding in result.findings)
     missing = not_checked(results)
-    passed = sum(one.outcome == PASS for one in results) if passed is None else passed
-    counts = {level: sum(one.rule.priority == level and not one.muted for one in folded) for level in PRIORITIES}
+    passed = sum(result.outcome == PASS for result in results) if passed is None else passed
+    counts = {level: sum(entry.rule.priority == level and not entry.muted for entry in folded) for level in PRIORITIES}
     digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
     return engine.get_template("page.html.jinja").render(
         title=title,
@@ -174,36 +174,36 @@ def _field(name: str, text: str) -> tuple[str, str, bool]:
     return (name, text, True) if name in COMMANDS else (name, clean(text), False)
 
 
-def _plan(one: Plan) -> dict[str, Any]:
+def _plan(plan: Plan) -> dict[str, Any]:
     return {
-        "nodes": nodeset.fold(one.nodes) if one.nodes else "the cluster",
-        "count": len(one.nodes),
-        "grade": GRAVEST[one.priority],
-        "priority": one.priority,
-        "do": one.do,
-        "waits": clean(one.waits),
-        "troubles": [(GRAVEST[each.rule.priority], said(each), each.rule.id) for each in one.troubles],
-        "steps": [(step.harm, clean(step.why), step.command) for step in one.steps],
+        "nodes": nodeset.fold(plan.nodes) if plan.nodes else "the cluster",
+        "count": len(plan.nodes),
+        "grade": GRAVEST[plan.priority],
+        "priority": plan.priority,
+        "do": plan.do,
+        "waits": clean(plan.waits),
+        "troubles": [(GRAVEST[each.rule.priority], said(each), each.rule.id) for each in plan.troubles],
+        "steps": [(step.harm, clean(step.why), step.command) for step in plan.steps],
     }
 
 
-def _finding(one: Any) -> dict[str, Any]:
-    nodes = nodeset.fold(one.subjects) if one.subjects else ""
+def _finding(folded: Any) -> dict[str, Any]:
+    nodes = nodeset.fold(folded.subjects) if folded.subjects else ""
     return {
-        "id": one.rule.id,
-        "title": one.rule.title,
-        "priority": one.rule.priority,
-        "tag": "MUTE" if one.muted else "INFO" if one.rule.priority == P2 else "FAIL",
-        "grade": "muted" if one.muted else GRAVEST[one.rule.priority],
+        "id": folded.rule.id,
+        "title": folded.rule.title,
+        "priority": folded.rule.priority,
+        "tag": "MUTE" if folded.muted else "INFO" if folded.rule.priority == P2 else "FAIL",
+        "grade": "muted" if folded.muted else GRAVEST[folded.rule.priority],
         "nodes": nodes,
-        "details": [(nodeset.fold(filter(None, who)), clean(text)) for text, who in one.details.items()],
+        "details": [(nodeset.fold(filter(None, who)), clean(text)) for text, who in folded.details.items()],
         "evidence": [
-            (subject if len(one.subjects) > 1 else "", clean(seen.source), clean(seen.text))
-            for subject, seen in one.evidence[:MOST_EVIDENCE]
+            (subject if len(folded.subjects) > 1 else "", clean(seen.source), clean(seen.text))
+            for subject, seen in folded.evidence[:MOST_EVIDENCE]
         ],
-        "more": max(0, len(one.evidence) - MOST_EVIDENCE),
-        "reference": one.rule.reference,
-        "muted": clean(one.muted),
+        "more": max(0, len(folded.evidence) - MOST_EVIDENCE),
+        "reference": folded.rule.reference,
+        "muted": clean(folded.muted),
     }
 
 
@@ -214,7 +214,7 @@ def picture(rows: Sequence[Row]) -> list[tuple[int, int, str, str]]:
             number % COLUMNS * SQUARE,
             number // COLUMNS * SQUARE,
             row.grade,
-            " ".join((row.name, *(one for one, _ in row.findings))),
+            " ".join((row.name, *(rule_id for rule_id, _ in row.findings))),
         )
         for number, row in enumerate(rows[:MOST_SQUARES])
     ]

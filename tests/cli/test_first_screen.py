@@ -376,3 +376,22 @@ def test_a_job_on_a_thousand_sick_nodes_fits_the_screen(tmp_path: Path) -> None:
     assert " on 1,000 nodes: gpu_fell_off_bus on ip-10-" in " ".join(" ".join(screen[:2]).split())
     assert "Avoid     1,000 nodes, those with P0 below" in screen
     assert [line for line in screen if line.startswith("Next      hpslurm report 4711 --node ip-10-")]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "119 min"), (7200, "2 h 0 min"), (8040, "2 h 14 min")],
+)
+def test_how_long_a_job_lasted(seconds: int, said: str) -> None:
+    assert said == first_screen.duration(seconds)
+
+
+@pytest.mark.parametrize(("count", "more"), [(9, []), (10, ["… and 1 more"])])
+def test_nine_other_jobs_of_the_day_are_named(count: int, more: list[str]) -> None:
+    rows = first_screen.others([job()] * count, "")
+    assert (9, more) == (sum("4711" in row for row in rows), rows[2 + 9 :])
+
+
+@pytest.mark.parametrize(("letters", "said"), [(40, "n" * 40), (41, "1 node")])
+def test_a_long_list_of_nodes_is_counted(letters: int, said: str) -> None:
+    assert said == first_screen._where(job(nodes="n" * letters))

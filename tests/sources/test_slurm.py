@@ -395,7 +395,7 @@ def test_of_an_array_the_first_task_that_failed_is_told_and_not_the_last_one(hos
     job = slurm.job(host, "7")
     assert (6, 1, "the first that failed, 2 of 4 tasks") == (job.id, job.array_task, job.among)
     assert (8, "") == (slurm.job(host, "7_3").id, slurm.job(host, "7_3").among)
-    assert 7 == slurm.job(host, "7", one=True).id
+    assert 7 == slurm.job(host, "7", exact=True).id
 
 
 def test_of_an_array_that_went_well_it_is_said_that_no_task_failed(host_with):
@@ -410,7 +410,7 @@ def test_a_heterogeneous_job_is_told_with_the_nodes_of_all_components_and_ends_a
     job = slurm.job(host, "1")
     assert (1, "FAILED", 3, "n1,n[2-3]") == (job.id, job.state, job.exit_code, job.nodes)
     assert ((2,), "2 components", "/w/o-1.out") == (job.parts, job.among, job.stdout)
-    assert () == slurm.job(host, "1", one=True).parts
+    assert () == slurm.job(host, "1", exact=True).parts
 
 
 @pytest.mark.parametrize("text", ["1+", "+1", "1_2+3", "1 +2", "1-2"])
@@ -422,3 +422,10 @@ def test_a_component_is_named_by_a_plus_and_nothing_else(host_with, text):
 def test_the_nodes_that_a_job_was_planned_for_are_not_taken_for_its_own():
     text = JOB.format(name="").replace("NodeList=ip-10-1-0-[1-2]", "NodeList=n2 SchedNodeList=n2")
     assert ["n2"] == [job.nodes for job in slurm.jobs_of_text(text)]
+
+
+@pytest.mark.parametrize(("second", "found"), [("10:00:00", [7]), ("09:59:59", [])])
+def test_a_job_that_failed_a_day_ago_is_one_of_the_day(machine, second, found):
+    asked = machine(scontrol=NO_JSON + "true", sacct=day_of({"End": f"2026-11-30T{second}"}, ids=("7",)))
+    now = slurm.epoch("2026-12-01T10:00:00")
+    assert found == [job.id for job in slurm.failed_jobs(asked, 1001, now)[0]]
