@@ -150,4 +150,5 @@ def _json(rules: Policy, seen: history.History, node: str) -> list[str]:
         }
         for one in seen.book.incidents
     ]
-    return [records.encode(line) for line in (head, *found, *lines, *incidents, end)]
+    gpus = [keeps_failing.line_of_gpu(one, seen) for one in seen.followed]
+    return [records.encode(line) for line in (head, *found, *lines, *incidents, *gpus, end)]

@@ -13,12 +13,15 @@ from click.testing import CliRunner, Result
 
 from hpslurm.cli import history
 from hpslurm.core import records
+from hpslurm.core.finding import P0, Evidence, Finding, Rule
 from hpslurm.core.policy import Policy
+from hpslurm.scan import diagnoses
 from tests.fake import accounts
 from tests.fake.accounts import SICK, stamp
 
 DAY = accounts.DAY
 NOW = time.time()
+UUID = "GPU-12345678-1234-1234-1234-123456789abc"
 DOWN = "#!/bin/sh\necho 'Slurm accounting storage is disabled' >&2\nexit 1\n"
 
 
@@ -100,6 +103,53 @@ def test_a_replaced_machine_takes_its_history_with_it(cluster: Path) -> None:
     assert "this machine was replaced" in " ".join(done.output.split())
     assert f"{SICK} (i-0aaa)" in done.output
     assert "" == run(cluster, "--exclude").output
+
+
+def fails_with_gpu(results: Path, node: str, job: int, days: float, instance: str) -> None:
+    """A GPU that is lost during a job, as the node's epilog keeps it."""
+    evidence = (Evidence(f"NVML, GPU 2 ({UUID})", "GPU is lost"),)
+    lost = Finding(Rule("gpu-lost", P0, "GPU lost", "debugging-guide.md § 7"), "GPU 2 gives no answer", evidence)
+    run = {"job": job, "time": NOW - days * DAY, "node": node, "instance": instance}
+    diagnoses.keep_of_node(str(results), run, node, [], [lost])
+
+
+def test_what_epilogs_kept_names_the_node_when_the_records_are_gone(cluster: Path) -> None:
+    path = cluster / "root/usr/bin/sacct.txt"
+    node = accounts.NODES[2]
+    for job, days in enumerate((2, 6, 9, 13), start=2000):
+        path.write_text(path.read_text() + accounts.row(job, NOW - days * DAY, node, "FAILED", f"w{job}"))
+        fails_with_gpu(cluster / "results", node, job, days, "i-0ccc")
+    lines = [json.loads(line) for line in run(cluster, "--json").output.splitlines()]
+    (machine,) = [line for line in lines if line["type"] == "node_history" and line["node"] == node]
+    assert ("suspect", 4, {"gpu-lost": 4}, UUID, "i-0ccc") == tuple(
+        machine[key] for key in ("verdict", "named", "causes", "gpu", "instance")
+    )
+    assert [] == [line for line in lines if line["type"] == "gpu_followed"]  # it never left the machine
+
+
+def test_faults_that_follow_one_gpu_to_another_machine_are_said(cluster: Path) -> None:
+    first, second = accounts.NODES[2:4]
+    for job, (node, days, instance) in enumerate(
+        ((first, 9, "i-0ccc"), (first, 8, "i-0ccc"), (second, 2, "i-0ddd")), start=2000
+    ):
+        fails_with_gpu(cluster / "results", node, job, days, instance)
+    lines = [json.loads(line) for line in run(cluster, "--json").output.splitlines()]
+    (followed,) = [line for line in lines if line["type"] == "gpu_followed"]
+    assert (UUID, ["gpu-lost"]) == (followed["gpu"], followed["findings"])
+    assert [(first, "i-0ccc", 2), (second, "i-0ddd", 1)] == [
+        (machine["node"], machine["instance"], machine["faults"]) for machine in followed["machines"]
+    ]
+    text = " ".join(run(cluster).output.split())
+    assert f"{UUID} had 3 faults (gpu-lost): on {first}" in text
+    assert f"They follow the GPU: hpslurm report --gpu {UUID}" in text
+
+
+def test_a_gpu_that_came_back_in_the_instance_that_took_the_name_is_followed(cluster: Path) -> None:
+    for job, days, instance in ((2000, 9, "i-0ccc"), (2001, 2, "i-0ddd")):
+        fails_with_gpu(cluster / "results", accounts.NODES[2], job, days, instance)
+    lines = [json.loads(line) for line in run(cluster, "--json").output.splitlines()]
+    (followed,) = [line for line in lines if line["type"] == "gpu_followed"]
+    assert ["i-0ccc", "i-0ddd"] == [machine["instance"] for machine in followed["machines"]]
 
 
 def test_a_node_that_is_gone_and_events_of_another_cluster_of_the_same_slurmdbd_are_left_out(
