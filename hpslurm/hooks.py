@@ -255,10 +255,10 @@ def _keep_diagnosis(
 
     Only what the prolog of this job had not seen came during the job; without its whole record nobody knows.
     """
-    is_whole = before is not None and before.complete
-    known = {finding.rule.id for finding in before.findings} if before else set()
-    found = probe.unmuted(after) if is_whole else []
-    new = [finding for finding in found if finding.rule.id not in known]
+    new = []
+    if before is not None and before.complete:
+        known = {finding.rule.id for finding in before.findings}
+        new = [finding for finding in probe.unmuted(after) if finding.rule.id not in known]
     seconds = min(COPY, end - time.monotonic() - 0.2)
     if not (new or events) or run["job"] is None or seconds <= 0:
         return
@@ -267,10 +267,9 @@ def _keep_diagnosis(
         from hpslurm.scan import diagnoses, lines
 
         told = [event for line in events if (event := lines.event_of(line))]
-        old = [finding for finding in found if finding.rule.id in known]
         nodes = env.get("SLURM_JOB_NODELIST") or env.get("SLURM_NODELIST") or ""
         folder = policy.results_shared or results
-        diagnoses.keep_of_node(folder, run, nodes, told, new, old, policy.diagnoses_keep_days)
+        diagnoses.keep_of_node(folder, run, nodes, told, new, policy.diagnoses_keep_days)
         return 0
 
     code = records.in_child(keep, seconds, f"{results}/locks", "diagnoses")

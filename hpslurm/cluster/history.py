@@ -341,7 +341,9 @@ class _Kept:
         seen = report.view(found, job.nodes)
         if named_by := _hardware_of_one(found, job):
             return named_by
-        told = cause.judged(None, joblog.Found(), found, [one for one in seen.findings if not one.muted]).diagnosis
+        # what a node had before is no proof of what ended the job: else it would answer for each that is cancelled
+        new = [finding for finding in seen.findings if not finding.muted and _came_during(finding)]
+        told = cause.judged(None, joblog.Found(), found, new).diagnosis
         named = told.culprit
         return _told(
             diagnoses.Kept(
@@ -382,6 +384,10 @@ def _told_of(kept: Sequence[diagnoses.Kept], job: Job) -> Told | None:
     """What the index holds of one run: hardware that one node alone lost during it, else the best diagnosis."""
     new = [(line.node, seen) for line in kept for seen in line.seen if _is_hardware(seen.rule, seen.cause)]
     return _named_by(new, job) or next(filter(None, map(_told, kept)), None)
+
+
+def _came_during(finding: Finding) -> bool:
+    return any(evidence.text == report.DURING_THE_JOB for evidence in finding.evidence)
 
 
 def _hardware_of_one(found: Sequence[Record], job: Job) -> Told | None:

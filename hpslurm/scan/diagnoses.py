@@ -24,7 +24,7 @@ from typing import Any
 from hpslurm.core import records
 from hpslurm.core.finding import P2, ROOT, SYMPTOM, Diagnosis, Event, Finding
 from hpslurm.core.text import GPU_UUID, clean
-from hpslurm.core.values import dataclass, replace
+from hpslurm.core.values import dataclass
 from hpslurm.scan import lines
 from hpslurm.scan.model import causes
 
@@ -87,19 +87,19 @@ def keep(folders: Sequence[str], job: int, when: float, diagnosis: Diagnosis, no
 
 def keep_of_node(
     folder: str, run: Mapping[str, Any], nodes: str, events: Sequence[Event], new: Sequence[Finding],
-    old: Sequence[Finding] = (), keep_days: int = 0,
+    keep_days: int = 0,
 ) -> bool:  # fmt: skip
     """What one node's epilog knows of its job; whether that is worth a line. Raises OSError where it cannot be kept.
 
-    ``new`` are findings that came during the job, ``old`` those that its prolog had seen. ``run`` is the record's line.
+    ``new`` are findings that came during the job: what its prolog had seen is no proof of what ended it. ``run`` is the
+    record's line.
     """
     grave = [finding for finding in new if finding.rule.priority != P2 and not finding.muted]
     if not grave and not any(event.role in (ROOT, SYMPTOM) for event in events):
         return False
     from hpslurm.scan.reason import reason
 
-    before = [replace(finding, rule=replace(finding.rule, priority=P2)) for finding in old]
-    diagnosis = reason(events, [*new, *before])
+    diagnosis = reason(events, new)
     if diagnosis.cause in NOTHING and not grave:
         return False
     line = _line(EPILOG, run["job"], run["time"], diagnosis, nodes)

@@ -9,12 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
+from click.testing import Result as Done
 
 from hpslurm.cli import history
 from hpslurm.core import records
 from hpslurm.core.finding import P0, Evidence, Finding, Rule
 from hpslurm.core.policy import Policy
+from hpslurm.core.probe import FAIL, Result
 from hpslurm.scan import diagnoses
 from tests.fake import accounts
 from tests.fake.accounts import SICK, stamp
@@ -31,7 +33,7 @@ def cluster(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(cluster: Path, *words: str) -> Result:
+def run(cluster: Path, *words: str) -> Done:
     where = ("--root", f"{cluster}/root", "--results", f"{cluster}/results", "--policy", "/nonexistent", "--no-aws")
     return CliRunner().invoke(history.command, [*where, *words])
 
@@ -90,6 +92,42 @@ def test_only_the_jobs_that_are_asked_for(cluster: Path) -> None:
     assert "12 jobs on 12 nodes" in run(cluster, "--user", "u4").output
     assert "0 jobs on 0 nodes" in run(cluster, "--partition", "none").output
     assert "60 jobs on 12 nodes" in run(cluster, "--since", "132h").output
+
+
+def leaves(results: Path, node: str, hook: str, job: int, days: float, *findings: Finding) -> None:
+    """A record of one hook."""
+    writer = records.Writer(str(results), node, hook, str(job))
+    found = [Result("gpu_count", FAIL, findings=findings)] if findings else []
+    for line in records.lines(Policy(node=node), {"SLURM_JOB_ID": str(job)}, hook, found):
+        writer.write({**line, "time": NOW - days * DAY} if line["type"] == "run" else line)
+    writer.close()
+
+
+@pytest.mark.parametrize(("hooks", "failures"), [(("epilog",), 1), (("prolog", "epilog"), 0)])
+def test_what_a_node_had_before_the_job_is_no_proof_of_what_ended_it(
+    cluster: Path, hooks: tuple[str, ...], failures: int
+) -> None:
+    node = accounts.NODES[2]
+    path = cluster / "root/usr/bin/sacct.txt"
+    path.write_text(path.read_text() + accounts.row(2000, NOW - DAY, node, "CANCELLED by 0", "w1"))
+    missing = Finding(Rule("efa-missing", P0, "EFA", "debugging-guide.md § 6", "efa_not_used"), "16 of 32 EFA devices")
+    for hook in ("prolog", "epilog"):
+        leaves(cluster / "results", node, hook, 2000, 1, *([missing] if hook in hooks else []))
+    lines = [json.loads(line) for line in run(cluster, "--json").output.splitlines()]
+    (machine,) = [line for line in lines if line["type"] == "node_history" and line["node"] == node]
+    assert failures == machine["failures"]
+
+
+def test_without_the_record_of_its_prolog_nobody_knows_when_a_fault_came(cluster: Path) -> None:
+    node = accounts.NODES[2]
+    path = cluster / "root/usr/bin/sacct.txt"
+    path.write_text(path.read_text() + accounts.row(2000, NOW - DAY, node, "FAILED", "w1"))
+    lost = Finding(Rule("gpu-lost", P0, "GPU lost", "debugging-guide.md § 7", "gpu_fell_off_bus"), "GPU 2 is lost")
+    leaves(cluster / "results", node, "epilog", 2000, 1, lost)
+    lines = [json.loads(line) for line in run(cluster, "--json").output.splitlines()]
+    (machine,) = [line for line in lines if line["type"] == "node_history" and line["node"] == node]
+    assert 0 == machine["named"]
+    assert any("gpu-lost" in trace["text"] for trace in machine["evidence"])
 
 
 def test_a_replaced_machine_takes_its_history_with_it(cluster: Path) -> None:
