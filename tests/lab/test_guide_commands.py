@@ -122,7 +122,7 @@ ELSEWHERE = {
 }
 # Typed, and refused here: the words of the refusal, and why.
 REFUSED = {
-    r"\bsacct(mgr)?\b": ("accounting|slurmdbd", "needs slurmdbd, so a database"),
+    r"\bsacct(mgr)?\b": ("accounting|slurmdbd", "needs slurmdbd: tests/lab/test_history.py has one"),
     r"^scontrol reboot$": ("Missing node list", "names the command, without a node"),
     r"^scontrol show topology$": ("No topology information", "a lab has no switches"),
     r"\bfi_info -p efa": ("-61", "no EFA here: no data, as the guide says"),

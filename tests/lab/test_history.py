@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -26,11 +28,13 @@ import pytest
 from tests.cli.test_metrics import queries
 from tests.lab import accounting, prepare, processes
 from tests.lab.fixtures import why_not
-from tests.lab.lab import SHARED, Lab, new_folder
+from tests.lab.lab import SHARED, Lab, LabError, new_folder
+from tests.lab.test_guide_commands import commands
 
 pytestmark = pytest.mark.lab
 PROGRAM = (sys.executable, "-c", "from hpslurm.cli import main; main()")
 LOG = "n2: NVRM: GPU at PCI:0000:b9:00: fallen off the bus and is not responding to commands."
+REFUSES = "maxmimum allowed number of columns (=0)"  # libmariadb 11.8.9, for every query of slurmdbd
 FREE = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback goes through no proxy
 
 
@@ -72,7 +76,15 @@ def month() -> Iterator[Month]:
     if accounting.missing():
         pytest.skip("needs slurmdbd and MariaDB (`make test` as root installs them)")
     words: dict[str, Any] = {"nodes": 3, "hooks": ("prolog", "epilog"), "machines": {"n2": {"efa": 16}}}
-    with Lab(new_folder(), keeps_accounts=True, conf="MinJobAge=2\n", policy=SHARED, **words) as lab:
+    folder = new_folder()
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        try:
+            lab = stack.enter_context(Lab(folder, keeps_accounts=True, conf="MinJobAge=2\n", policy=SHARED, **words))
+        except LabError as error:
+            if REFUSES not in str(error):
+                raise
+            pytest.skip("slurmdbd ends at once with the MariaDB library of this system (11.8.9 does that)")
         named = lab.submit("-N3", "-J", "a|b\nc", "--wrap", f"echo '{LOG}'; exit 3")
         lab.wait_for_job(named)
         crashed = lab.submit("-w", "n3", "--wrap", "kill -SEGV $$")
@@ -138,6 +150,15 @@ def test_the_readers_of_single_jobs_know_those_that_the_controller_forgot(month:
     for job in (month.named, month.crashed, month.cancelled, month.lost):
         assert f"id={job}," in failed
     assert month.ask("print(slurm.job(Host(), '4711'))") == "None"
+
+
+def test_what_the_guide_asks_the_accounting_works_as_printed(month: Month) -> None:
+    asked = [command for command in commands() if re.match(r"sacct(mgr)?\b", command)]
+    assert len(asked) >= 5
+    for command in asked:
+        done = month.lab.run("sh", "-c", command.replace("@JOB@", month.named))
+        assert (0, "") == (done.returncode, done.stderr), command
+        assert ("lab" if command.startswith("sacctmgr") else "FAILED") in done.stdout, command
 
 
 def test_a_real_prometheus_answers_every_query_of_the_dashboard(month: Month, tmp_path: Path) -> None:
