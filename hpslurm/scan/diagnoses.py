@@ -146,7 +146,7 @@ def _append(results: str, name: str, data: bytes, most: int, keep_days: int = 0)
             opened.append(os.open(folder, _FOLDER_FLAGS, dir_fd=opened[-1]))
             records.refuse_foreign(opened[-1])
             if is_new and keep_days and _MONTH.fullmatch(folder):
-                _remove_old(opened[-2], time.time() - keep_days * 86400)
+                _remove_old(results, opened[-2], time.time() - keep_days * 86400)
         opened.append(_opened(file, opened[-1], most))
         _put(opened[-1], data)
     finally:
@@ -204,8 +204,12 @@ def _lock(handle: int) -> None:
             return
 
 
-def _remove_old(folder: int, oldest: float) -> None:
-    """Whole months, once a month, by the node that begins a new one. Best effort."""
+def _remove_old(results: str, folder: int, oldest: float) -> None:
+    """Whole months, once a month, by the node that begins a new one; only where nobody else may move ours. Best effort."""
+    try:
+        records.refuse_foreign_above(results)
+    except OSError:
+        return
     last = _month(oldest)
     for name in os.listdir(folder):
         if not _MONTH.fullmatch(name) or name[:7] >= last:
