@@ -205,7 +205,7 @@ def _lock(handle: int) -> None:
 
 
 def _remove_old(results: str, folder: int, oldest: float) -> None:
-    """Whole months, once a month, by the node that begins a new one; only where nobody else may move ours. Best effort."""
+    """Whole months, once a month, by the node that begins a new one; only where nobody else may move ours."""
     try:
         records.refuse_foreign_above(results)
     except OSError:

@@ -34,6 +34,7 @@ class Pattern:
     late: bool = False
     seen: str = ""
     section: int = 0
+    teardown: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,7 @@ def _row(number: int, row: dict[str, Any]) -> Pattern:
         row.get("late", False),
         row.get("seen", ""),
         row.get("section", 0),
+        row.get("teardown", False),
     )
 
 

@@ -169,3 +169,12 @@ def _acs(hit: Hit, match: re.Match[str], context: Context) -> bool:
     elif "HINT" in hit.line:
         hit.turn("acs-hint")
     return not re.search(r"ACS (?:is )?(?:disabled|off)\b", hit.line)
+
+
+@check("amdgpu")
+def _amd_gpu(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    """Only some of the driver's lines name the GPU; they stand close together."""
+    if not hit.gpu:
+        near = re.search(r"amdgpu ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d): ", context.around(8))
+        hit.gpu = pci(near[1]) if near else ""
+    return True
