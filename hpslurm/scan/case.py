@@ -86,6 +86,15 @@ class Case:
         row = self.patterns.by_id.get(event.pattern)
         return row is not None and row.late
 
+    def went_on(self, event: Event) -> bool:
+        """Whether several steps of work came after its last line, in the same file."""
+        return any(
+            (begins := whole(life.fact("recent"))) is not None
+            and life.file == event.file
+            and begins > max(event.line, event.last_line)
+            for life in self.life
+        )
+
     def on_one_node(self) -> bool:
         """All ranks were seen, on one host: what is between nodes plays no part."""
         hosts = {event.host for event in self.of("identity")}

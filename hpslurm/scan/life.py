@@ -15,12 +15,14 @@ WORKED = 2  # lines of work after a restart that show that it helped
 RECENT = 3  # lines of work that show that it went on, not only began again
 
 _LIFE = linear.compile(
-    r"\d{1,3}%\|[^|]*\| *\d+/\d+|(?:loss|Loss)\b(?: is)?[ :=]+\d|[Ee]poch(?: is)?[ :=\[]+\d+|(?:iter(?:ation)?|[Ss]tep)[ :=\[]+\d+[^\n]*(?:loss|time|lr|tok)|Init COMPLETE|"  # noqa: E501
+    r"\d{1,3}%\|[^|]*\| *\d+/\d+|(?:loss|Loss)\b['\"]?(?: is)?[ :='\"]+\d|[Ee]poch(?: is)?[ :=\[]+\d+|(?:iter(?:ation)?|[Ss]tep)[ :=\[]+\d+[^\n]*(?:loss|time|lr|tok)|Init COMPLETE|"  # noqa: E501
     r"Training (?:complete|finished|done)|tokens?/s|it/s\]|s/it\]|(?:samples?|img|images?)/s|Avg bus bandwidth|Out of bounds values : 0 OK|"  # noqa: E501
     r"throughput[ :=]+\d|elapsed time per iteration|Destroy COMPLETE|"
-    r"Connected after \d+ retries|Step created for StepId|"
+    r"Connected after \d+ retries|Step created for StepId|Completed store-based barrier for|"
     r"\.\.\. passed$|All tests passed|Test [Pp]assed|now responding"
 )
+# A step whose own figures are none shows nothing but that the program still runs.
+_NOT_A_NUMBER = linear.compile(r"(?i)(?:loss|grad(?:ient)?[ _]?norm)\W{0,4}nan\b")
 # Of these, what shows work itself, not only a start.
 _WORK = linear.compile(
     r"(?i)\bloss\b|\bepoch\b|\bstep\b|\biter(?:ation)?\b|tok(?:en)?s?/s|it/s|s/it|(?:samples?|img|images?)/s"
@@ -68,7 +70,7 @@ def events(path: str, lines: Lines) -> Iterator[Event]:
 
 def _signs(path: str, lines: Lines) -> Iterator[Event]:
     """The first and the last sign of life; with the last goes where the last few began that show work."""
-    alive = [(number, line) for number, line in lines if _LIFE.search(line)]
+    alive = [(number, line) for number, line in lines if _LIFE.search(line) and not _NOT_A_NUMBER.search(line)]
     if not alive:
         return
     (first, began), (last, line) = alive[0], alive[-1]

@@ -28,6 +28,7 @@ class Pattern:
     beats: frozenset[str] = field(default=frozenset())
     check: str = ""
     transient: bool = False
+    outlived: bool = False
     echo: bool = False
     part: bool = False
     benign: bool = False
@@ -95,6 +96,7 @@ def _row(number: int, row: dict[str, Any]) -> Pattern:
         frozenset(row.get("beats", ())),
         row.get("check", ""),
         row.get("transient", False),
+        row.get("outlived", False),
         row.get("echo", False),
         row.get("part", False),
         row.get("benign", False),

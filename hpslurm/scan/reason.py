@@ -107,12 +107,13 @@ def _from_findings(findings: Iterable[Finding]) -> Iterable[Event]:
 
 
 def _not_survived(case: Case, events: list[Event]) -> list[Event]:
-    """Without retries that succeeded, work went on after the last of them, and what a restart healed."""
+    """Without retries that succeeded, what later work shows to be over, and what a restart healed."""
     by_id = case.patterns.by_id
     return [
         event for event in events
         if not (
             ((row := by_id.get(event.pattern)) and row.transient and case.survived(event))
+            or (row is not None and row.outlived and case.went_on(event))
             or (case.restarted(event) and not _of_hardware(event))
             or (event.cause == "gdr_missing" and case.on_one_node())
         )

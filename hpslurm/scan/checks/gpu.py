@@ -47,6 +47,22 @@ def _xid(hit: Hit, match: re.Match[str], context: Context) -> bool:
     return True
 
 
+@check("dcgm")
+def _dcgm(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    """Which test it was may stand in a line above; what failed of the software says nothing of a GPU."""
+    test = (match["test"] or match["health"] or "").strip(" ->")
+    above = iter(context.before(6))
+    while not test and (line := next(above, "")):
+        cells = line.split("|")
+        test = cells[1].strip() if len(cells) > 2 else ""
+    if re.search(r"(?i)^overall|^gpu\b(?! mem)|^$", test):  # a sum of others
+        return False
+    named = re.search(r"\bGPUs?:? ?(\d+)", hit.line)
+    hit.gpu = named[1] if named else ""
+    hit.facts["test"] = test
+    return hit.turn_by("dcgm", test)
+
+
 @check("sxid")
 def _sxid(hit: Hit, match: re.Match[str], context: Context) -> bool:
     hit.turn("sxid-fatal")
