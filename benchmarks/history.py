@@ -276,7 +276,8 @@ def score(found: set[str], real: set[str], total: Counter[str], name: str) -> No
 def line(total: Counter[str], name: str) -> str:
     right, wrong, real = (total[f"{name} {what}"] for what in ("right", "wrong", "real"))
     precision = right / (right + wrong) if right + wrong else 1.0
-    return f"| {name:28} | {precision:9.2f} | {right / real if real else 0:6.2f} |"
+    recall = right / real if real else 0.0
+    return f"| {name:28} | {precision:9.3f} | {recall:6.3f} | {right:5} | {wrong:5} | {real:5} |"
 
 
 def million(jobs: int = 1_000_000) -> None:
@@ -352,7 +353,7 @@ def main(words: Sequence[str]) -> None:
         f"{asked.nodes} nodes, {DAYS} days, seeds {asked.seeds[0]} to {asked.seeds[1] - 1}, "
         f"{jobs // seeds:,} jobs a month, judged in {spent / seeds:.1f} s each, {time.monotonic() - began:.0f} s in all"
     )
-    print("|                              | precision | recall |")
+    print("|                              | precision | recall | right | wrong |    of |")
     for name in ("history: suspects", "history: and watched", "failed jobs counted", "signals of the paper"):
         print(line(total, name))
     for kind in KINDS:

@@ -167,7 +167,8 @@ def hook(name: str, words: list[str], env: Mapping[str, str]) -> str:
     run = records.run_line(policy, env, name)
     _keep(writer, run)
     results: list[Result] = []
-    for result in _all_results(name, host, policy, results, results_folder, run):
+    before, why = _before(results_folder, run) if name == "epilog" else (None, "")
+    for result in _all_results(name, host, policy, results, results_folder, run, before, why):
         results.append(result)
         for line in records.result_lines(result, node):
             _keep(writer, line)
@@ -178,10 +179,14 @@ def hook(name: str, words: list[str], env: Mapping[str, str]) -> str:
     if name == "prolog":
         _tell(writer, node, env, results)
     _keep(writer, records.end_line(results, gated=[one.rule.id for one in gated], **_cost(began)))
-    if writer.part:
-        _finish(writer, policy, results_folder, min(COPY, limit - (time.monotonic() - began) - 0.2))
-    if name == "epilog" and writer.part and policy.scan_job_output:
-        _add_output(writer, policy, results_folder, env, began + limit)
+    is_shared = bool(writer.part) and _finish(
+        writer, policy, results_folder, min(COPY, limit - (time.monotonic() - began) - 0.2)
+    )
+    if name == "epilog" and writer.part:
+        scans = policy.scan_job_output
+        events = _add_output(writer, policy, results_folder, env, began + limit) if scans else []
+        if is_shared:
+            _keep_diagnosis(policy, results_folder, run, env, results, before, events, began + limit)
     return DRAIN if gated else OK
 
 
@@ -195,24 +200,31 @@ def _elsewhere(name: str, host: Host, policy: Policy, node: str, partition: str)
 
 
 def _all_results(
-    name: str, host: Host, policy: Policy, so_far: list[Result], results: str, run: Mapping[str, object]
+    name: str,
+    host: Host,
+    policy: Policy,
+    so_far: list[Result],
+    results: str,
+    run: Mapping[str, object],
+    before: records.Record | None,
+    why: str,
 ) -> Iterator[Result]:
     for result in run_probes(name, host, policy):
         yield _since(result, results, run) if name == "health" and result.probe == "job_activity" else result
     if name == "epilog":
-        yield from grown(policy, so_far, results, run)
+        yield from grown(policy, so_far, before, why)
 
 
 def _add_output(
     writer: records.Writer | _NoWriter, policy: Policy, results: str, env: Mapping[str, str], end: float
-) -> None:
+) -> list[dict[str, object]]:
     """On the job's first node: what its output tells, as events into the record that is complete and copied by now.
 
     The output is the user's, and may be made to take all the time that there is.
     """
     seconds = end - time.monotonic() - COPY - 0.5
     if not env.get("SLURM_JOB_ID") or seconds <= 0:
-        return
+        return []
     assert isinstance(writer, records.Writer)
     try:
         from hpslurm.scan import joblog
@@ -223,21 +235,56 @@ def _add_output(
             _copy(writer, policy, results, min(COPY, end - time.monotonic() - 0.2))
     except Exception as error:
         say(f"the job's output was not scanned: {probe.reason(error)}")
-        return
+        return []
     for note in notes:
         say(f"the job's output: {note}")
+    return events
 
 
-def grown(policy: Policy, after: list[Result], results: str, run: Mapping[str, object]) -> Iterator[Result]:
-    """What counters gained during the job: the epilog's minus those of the prolog of the same job,
+def _keep_diagnosis(
+    policy: Policy,
+    results: str,
+    run: Mapping[str, object],
+    env: Mapping[str, str],
+    after: list[Result],
+    before: records.Record | None,
+    events: list[dict[str, object]],
+    end: float,
+) -> None:
+    """A line in the index of what was found out, where there is something: by a child, as the copy of the record.
+
+    Only what the prolog of this job had not seen came during the job; without its whole record nobody knows.
+    """
+    new = []
+    if before is not None and before.complete:
+        known = {finding.rule.id for finding in before.findings}
+        new = [finding for finding in probe.unmuted(after) if finding.rule.id not in known]
+    seconds = min(COPY, end - time.monotonic() - 0.2)
+    if not (new or events) or run["job"] is None or seconds <= 0:
+        return
+
+    def keep() -> int:
+        from hpslurm.scan import diagnoses, lines
+
+        told = [event for line in events if (event := lines.event_of(line))]
+        nodes = env.get("SLURM_JOB_NODELIST") or env.get("SLURM_NODELIST") or ""
+        folder = policy.results_shared or results
+        diagnoses.keep_of_node(folder, run, nodes, told, new, policy.diagnoses_keep_days)
+        return 0
+
+    code = records.in_child(keep, seconds, f"{results}/locks", "diagnoses")
+    if code != 0:
+        say(f"diagnosis not kept: {code if isinstance(code, str) else 'failed, see the lines above'}")
+
+
+def grown(policy: Policy, after: list[Result], record: records.Record | None, why: str) -> Iterator[Result]:
+    """What counters gained during the job: the epilog's minus those in the prolog's ``record`` of the same job,
     restart and boot. Without such a record that is unknown, not nothing."""
     counted = {one.probe: one.facts for one in after if one.probe in COUNTERS and one.facts}
-    if not counted:
-        return
-    before, why = _before(results, run)
+    before = {one.probe: one.facts for one in record.results if one.facts} if record else {}
     for name, facts in counted.items():
         result = f"{name}_grown"
-        if why or name not in before:
+        if name not in before:
             yield Result(result, probe.UNKNOWN, why or f"the prolog's record has no {name}")
             continue
         try:
@@ -267,17 +314,17 @@ def _since(result: Result, results: str, run: Mapping[str, object]) -> Result:
     return replace(result, facts=job_activity.compared(facts, result.facts))
 
 
-def _before(results: str, run: Mapping[str, object]) -> tuple[dict[str, object], str]:
-    """Facts by probe of this job's prolog on this node, or why there are none to compare with."""
+def _before(results: str, run: Mapping[str, object]) -> tuple[records.Record | None, str]:
+    """The record of this job's prolog on this node, or why there is none to compare with."""
     path = f"{results}/jobs/{run['job']}/{run['node']}.prolog.jsonl"
     try:
         record = records.read(path, str(run["node"]), "prolog")
     except (OSError, ValueError) as error:
-        return {}, f"nothing to compare with: {probe.reason(error)}"
+        return None, f"nothing to compare with: {probe.reason(error)}"
     for what in ("job", "restart", "boot"):
         if record.run.get(what) != run[what] and not (what == "restart" and _requeued(record, results, run)):
-            return {}, f"nothing to compare with: the prolog's record is of another {what}"
-    return {one.probe: one.facts for one in record.results if one.facts}, ""
+            return None, f"nothing to compare with: the prolog's record is of another {what}"
+    return record, ""
 
 
 def _requeued(prolog: records.Record, results: str, run: Mapping[str, object]) -> bool:
@@ -334,25 +381,28 @@ def _keep(writer: records.Writer | _NoWriter, line: Mapping[str, object]) -> Non
             writer.part = ""
 
 
-def _finish(writer: records.Writer | _NoWriter, policy: Policy, results: str, seconds: float) -> None:
+def _finish(writer: records.Writer | _NoWriter, policy: Policy, results: str, seconds: float) -> bool:
+    """Whether the shared folder, if there is one, took the copy."""
     assert isinstance(writer, records.Writer)
     try:
         writer.close()
     except OSError as error:
         say(f"record not completed, {writer.part}: {error.strerror}")
         writer.part = ""
-        return
-    _copy(writer, policy, results, seconds)
+        return False
+    is_shared = _copy(writer, policy, results, seconds)
     if writer.name.endswith(".epilog.jsonl"):
         records.prune(results, policy.keep_days, policy.keep_jobs)
+    return is_shared
 
 
-def _copy(writer: records.Writer, policy: Policy, results: str, seconds: float) -> None:
+def _copy(writer: records.Writer, policy: Policy, results: str, seconds: float) -> bool:
     if not policy.results_shared:
-        return
+        return True
     days = policy.shared_keep_days if writer.name.endswith(".epilog.jsonl") else 0
     if why := records.copy_to_shared(writer.path, results, policy.results_shared, seconds, days):
         say(why)
+    return not why
 
 
 def _gated(name: str, results: list[Result], policy: Policy, results_folder: str, node: str) -> list[Finding]:

@@ -316,6 +316,57 @@ def test_what_the_jobs_output_tells_is_added_before_the_last_line(tmp_path: Path
     assert [] == list((tmp_path / "results").rglob("*.part"))
 
 
+def index(folder: Path) -> list[dict[str, Any]]:
+    """What the epilog of n1 kept in the index of diagnoses, this month."""
+    return [json.loads(line) for path in folder.glob("diagnoses/*/n1.jsonl") for line in path.read_text().splitlines()]
+
+
+def test_what_the_job_failed_of_is_kept_in_the_index_of_the_shared_folder(tmp_path: Path, machine: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir(mode=0o755)
+    env = output_of_a_job(tmp_path, "[rank3]: torch.OutOfMemoryError: CUDA out of memory.\n")
+    word, err = run(tmp_path, name="epilog", policy=f"results_shared = '{shared}'", SLURM_JOB_EXIT_CODE2="1:0", **env)
+    assert ("ok", False) == (word.strip(), "not kept" in err)
+    (line,) = index(shared)
+    assert (77, "gpu_oom", "1:0", "n1", []) == tuple(
+        line[key] for key in ("job", "cause", "exit_code", "nodes", "findings")
+    )
+    assert [] == index(tmp_path / "results")
+
+
+def test_hardware_that_went_during_the_job_is_kept_and_what_went_before_is_not(tmp_path: Path, machine: Path) -> None:
+    run(tmp_path, name="epilog")
+    assert [] == index(tmp_path / "results")  # without a prolog nobody knows when it came
+    run(tmp_path)
+    run(tmp_path, name="epilog")
+    assert [] == index(tmp_path / "results")
+    shutil.rmtree(machine)
+    saved.write(str(machine), efa=32)
+    run(tmp_path)
+    shutil.rmtree(machine)
+    saved.write(str(machine), efa=31)
+    run(tmp_path, name="epilog")
+    (line,) = index(tmp_path / "results")
+    assert ["efa-missing"] == [finding["id"] for finding in line["findings"]]
+
+
+def test_an_index_that_cannot_be_written_is_said_and_the_word_is_ok(tmp_path: Path, machine: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/diagnoses").symlink_to("/tmp")
+    env = output_of_a_job(tmp_path, "[rank3]: torch.OutOfMemoryError: CUDA out of memory.\n")
+    word, err = run(tmp_path, name="epilog", **env)
+    assert "ok" == word.strip()
+    assert "diagnosis not kept" in err
+
+
+def test_a_shared_folder_that_took_no_record_is_not_asked_again_for_the_index(tmp_path: Path, machine: Path) -> None:
+    env = output_of_a_job(tmp_path, "[rank3]: torch.OutOfMemoryError: CUDA out of memory.\n")
+    word, err = run(tmp_path, name="epilog", policy=f"results_shared = '{tmp_path}/none'", **env)
+    assert "ok" == word.strip()
+    assert "record not copied" in err
+    assert "diagnosis" not in err
+
+
 def test_a_job_output_that_takes_all_the_time_costs_no_record(tmp_path: Path, machine: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir(mode=0o755)

@@ -159,7 +159,7 @@ class TestReadOnly:
             "what-if": [["what-if", "--policy", f"{tmp_path}/policy.toml", "--records", lab.results("n1")]],
         }
         assert set(COMMANDS) == set(lines)  # a new command is tried here, too
-        Path(lab.results("n1"), "diagnoses").mkdir(mode=0o750)  # where report keeps what it found out
+        Path(lab.results("n1"), "diagnoses").mkdir(mode=0o750, exist_ok=True)  # where report keeps what it found out
         files = snapshot(lab)
         nodes, jobs, log = state_of(lab), lab.run("squeue", "-a", "-h").stdout, lab.log("slurmctld")
         for line in (one for tries in lines.values() for one in tries):

@@ -150,4 +150,5 @@ def _json(rules: Policy, seen: history.History, node: str) -> list[str]:
         }
         for incident in seen.book.incidents
     ]
-    return [records.encode(line) for line in (head, *middle, *lines, *incidents, end)]
+    gpus = [keeps_failing.line_of_gpu(gpu, seen) for gpu in seen.followed]
+    return [records.encode(line) for line in (head, *middle, *lines, *incidents, *gpus, end)]

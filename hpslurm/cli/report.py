@@ -11,7 +11,8 @@ import click
 from hpslurm.cli import options
 from hpslurm.core import policy, records
 from hpslurm.core.probe import Unknown, worst
-from hpslurm.job import cause, diagnoses, first_screen, report, report_view
+from hpslurm.job import cause, first_screen, report, report_view
+from hpslurm.scan import diagnoses
 from hpslurm.show.progress import Progress
 from hpslurm.sources import slurm
 from hpslurm.sources.host import Host

@@ -15,6 +15,7 @@ from hpslurm.core import suggest
 from hpslurm.core.finding import LOOK, P0, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Skip
+from hpslurm.core.text import GPU_UUID
 from hpslurm.job import gpu_history
 
 AGAIN = Rule("gpu-fault-again", P0, "A GPU's fault came back after a reboot", "debugging-guide.md § 7")
@@ -47,7 +48,7 @@ def faulty(member: Member) -> list[str]:
     findings = member.record.findings if member.record else []
     grave = [finding for finding in findings if finding.rule.priority != "P2" and not finding.muted]
     sources = [evidence.source for finding in grave for evidence in finding.evidence]
-    return sorted({match[0] for source in sources for match in gpu_history.UUID.finditer(source)})
+    return sorted({match[0] for source in sources for match in GPU_UUID.finditer(source)})
 
 
 def _found(node: str, history: gpu_history.History) -> Finding:

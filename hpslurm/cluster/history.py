@@ -22,12 +22,11 @@ from hpslurm.core.probe import UNKNOWN, Result
 from hpslurm.core.records import Record
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass, replace
-from hpslurm.job import cause, diagnoses, gpu_history, report
-from hpslurm.scan import joblog
+from hpslurm.job import cause, gpu_history, report
+from hpslurm.scan import diagnoses, joblog
 from hpslurm.sources import sacct, slurm
 from hpslurm.sources.host import Host
 
-SAME_JOB = 86400.0  # seconds between a job's end and its diagnosis; job ids come again
 HEAD = 4096  # bytes of a record that hold its first line
 MOST_RECORDS = 200_000  # epilogs whose first line is read
 MOST_JUDGED = 5_000  # failed jobs without a kept diagnosis whose records are read and judged now
@@ -56,7 +55,8 @@ class Trace:
     node: str  # the machine
     source: str
     text: str
-    gpu: str = ""
+    gpu: str = ""  # a UUID
+    rule: str = ""  # of a finding
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,35 @@ class History:
         named = Counter(trace.gpu for trace in self.traces.get(machine, ()) if trace.gpu)
         most = named.most_common(1)
         return most[0][0] if most and most[0][1] >= 2 and most[0][1] >= 0.8 * sum(named.values()) else ""
+
+    @property
+    def followed(self) -> list[Followed]:
+        """GPUs that had hardware faults on more than one machine, the one with most first."""
+        faults: dict[str, list[Trace]] = {}
+        for traces in self.traces.values():
+            for trace in traces:
+                if trace.gpu and _is_hardware(trace.rule, ""):
+                    faults.setdefault(trace.gpu, []).append(trace)
+        gpus = [Followed(gpu, tuple(sorted(of, key=lambda one: one.time))) for gpu, of in faults.items()]
+        moved = [gpu for gpu in gpus if len(gpu.machines) > 1]
+        return sorted(moved, key=lambda one: (-len(one.faults), one.gpu))
+
+
+@dataclass(frozen=True)
+class Followed:
+    """Hardware faults of one GPU on several machines: they follow the GPU, whatever it is put into."""
+
+    gpu: str  # its UUID
+    faults: tuple[Trace, ...]  # in order of time
+
+    @property
+    def machines(self) -> list[str]:
+        """In the order of its first fault on each."""
+        return list(dict.fromkeys(trace.node for trace in self.faults))
+
+    @property
+    def rules(self) -> list[str]:
+        return sorted({trace.rule for trace in self.faults})
 
 
 @dataclass(frozen=True)
@@ -265,6 +294,12 @@ class _Kept:
         for runs in self.runs.values():
             for node, run in runs.items():
                 yield node, float(str(run["time"])), str(run.get("instance") or "")
+        for line in self._of_epilogs():
+            yield line.node, line.time, line.instance
+
+    def _of_epilogs(self) -> Iterator[diagnoses.Kept]:
+        """Lines of the index that name the node which wrote them."""
+        return (line for of_job in self.index.values() for line in of_job if line.node)
 
     def jobs(self) -> Iterator[Job]:
         """Where no accounting is: jobs as their epilogs saw them end. Cancelled ones and time-outs look well there."""
@@ -296,9 +331,8 @@ class _Kept:
 
     def tell(self, job: Job) -> Told | None:
         """What is known of a job that failed: as it was kept, else from its records."""
-        kept = self.index.get(job.id)
-        if kept is not None and abs(kept.time - job.end) < SAME_JOB:
-            return _told(kept)
+        if kept := diagnoses.of_run(self.index.get(job.id, ()), job.end):
+            return _told_of(kept, job)
         if job.id not in self.runs or len(self.read) >= MOST_JUDGED:
             return None
         of_job = self.records_of(job.id)
@@ -307,7 +341,9 @@ class _Kept:
         seen = report.view(of_job, job.nodes)
         if named_by := _hardware_of_one(of_job, job):
             return named_by
-        told = cause.judged(None, joblog.Found(), of_job, [one for one in seen.findings if not one.muted]).diagnosis
+        # what a node had before is no proof of what ended the job: else it would answer for each that is cancelled
+        new = [finding for finding in seen.findings if not finding.muted and _came_during(finding)]
+        told = cause.judged(None, joblog.Found(), of_job, new).diagnosis
         named = told.culprit
         return _told(
             diagnoses.Kept(
@@ -321,7 +357,11 @@ class _Kept:
         return self.read[job]
 
     def traces(self, machines: Machines) -> Iterator[Trace]:
-        """What the records of failed jobs show of hardware, and reboots between any two records."""
+        """What epilogs and records of failed jobs show of hardware, and reboots between any two records."""
+        for line in self._of_epilogs():
+            machine = machines.machine(line.node, int(line.time))
+            for seen in line.seen:
+                yield Trace(line.time, machine, "epilog", f"{seen.rule}: {seen.detail}", seen.gpu, seen.rule)
         for of_job in self.read.values():
             for record in of_job:
                 when = float(record.run.get("time") or 0)
@@ -340,46 +380,53 @@ class _Kept:
                 yield Trace(when, machines.machine(node, int(when)), "records", "rebooted since the job before")
 
 
+def _told_of(kept: Sequence[diagnoses.Kept], job: Job) -> Told | None:
+    """What the index holds of one run: hardware that one node alone lost during it, else the best diagnosis."""
+    new = [(line.node, seen) for line in kept for seen in line.seen if _is_hardware(seen.rule, seen.cause)]
+    return _named_by(new, job) or next(filter(None, map(_told, kept)), None)
+
+
+def _came_during(finding: Finding) -> bool:
+    return any(evidence.text == report.DURING_THE_JOB for evidence in finding.evidence)
+
+
 def _hardware_of_one(of_job: Sequence[Record], job: Job) -> Told | None:
-    """Where one node alone has a hardware fault that its prolog had not seen, that is the one."""
-    before = {
-        (record.node, finding.rule.id)
-        for record in of_job
-        if record.hook == report.PROLOG
-        for finding in record.findings
-    }
+    """The same of the records. Without the record of its prolog nobody knows whether a fault came during the job."""
+    before = {record.node: record for record in of_job if record.hook == report.PROLOG and record.complete}
+    known = {(node, finding.rule.id) for node, record in before.items() for finding in record.findings}
     new = [
-        (record.node, finding)
+        (record.node, diagnoses.seen_of(finding))
         for record in of_job
-        if record.hook == report.EPILOG
+        if record.hook == report.EPILOG and record.node in before
         for finding in record.findings
-        if _is_hardware(finding) and (record.node, finding.rule.id) not in before
+        if finding.rule.priority != P2 and not finding.muted and (record.node, finding.rule.id) not in known
     ]
+    return _named_by([(node, seen) for node, seen in new if _is_hardware(seen.rule, seen.cause)], job)
+
+
+def _named_by(new: Sequence[tuple[str, diagnoses.Seen]], job: Job) -> Told | None:
+    """Where one node alone has a hardware fault that its prolog had not seen, that is the one."""
     if len({node for node, _ in new}) != 1:
         return None
-    node, finding = new[0]
-    return Told(job.id, job.end, finding.rule.id, OF_NODE, SURE, node, _gpu_of(finding))
+    node, seen = new[0]
+    return Told(job.id, job.end, seen.rule, OF_NODE, SURE, node, seen.gpu)
 
 
-def _is_hardware(finding: Finding) -> bool:
-    known = finding.rule.id in HARDWARE or finding.rule.id.startswith(("xid-", "sxid-"))
-    programs = finding.rule.cause and diagnoses.blame(finding.rule.cause) == OF_JOB  # XID 31 is the program's fault
-    return bool(known and not programs and finding.rule.priority != P2 and not finding.muted)
-
-
-def _gpu_of(finding: Finding) -> str:
-    return next((match[0] for one in finding.evidence if (match := gpu_history.UUID.search(one.source))), "")
+def _is_hardware(rule: str, cause: str) -> bool:
+    known = rule in HARDWARE or rule.startswith(("xid-", "sxid-"))
+    return known and not (cause and diagnoses.blame(cause) == OF_JOB)  # XID 31 is the program's fault
 
 
 def _of_finding(finding: Finding, machine: str, when: float) -> Iterator[Trace]:
     if finding.rule.priority == P2 or finding.muted:
         return
-    yield Trace(when, machine, "record", f"{finding.rule.id}: {clean(finding.detail, 200)}", _gpu_of(finding))
+    text = f"{finding.rule.id}: {clean(finding.detail, 200)}"
+    yield Trace(when, machine, "record", text, diagnoses.gpu_of(finding), finding.rule.id)
 
 
 def _told(kept: diagnoses.Kept) -> Told | None:
     """None where nothing was found out: then the job counts as one that nobody looked at."""
-    if kept.cause in ("undetermined", "healthy", ""):
+    if kept.cause in diagnoses.NOTHING:
         return None
     return Told(kept.job, kept.time, kept.cause, diagnoses.blame(kept.cause), kept.confidence, kept.host, kept.gpu)
 
@@ -402,12 +449,10 @@ def _of_events(events: Iterable[sacct.Event], machines: Machines) -> Iterator[Tr
 
 
 def _of_cloud(cloud: Cloud, machines: Machines) -> Iterator[Trace]:
-    """By instance id, which HyperPod knows, to our word for the machine."""
-    by_id = {instance: node for node, (_, instance) in cloud.launched.items()}
+    """By instance id, which HyperPod knows, to our word for the machine: those that are gone, too."""
     for trace in cloud.traces:
-        node = by_id.get(trace.node)
-        if node:
-            yield replace(trace, node=machines.present(node))
+        if machine := machines.of_instance(trace.node):
+            yield replace(trace, node=machine)
 
 
 def _by_machine(traces: Iterable[Trace]) -> dict[str, tuple[Trace, ...]]:

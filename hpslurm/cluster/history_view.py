@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from hpslurm.cluster import keeps_failing
-from hpslurm.cluster.history import History, Trace, hardware, stamp
+from hpslurm.cluster.history import Followed, History, Trace, hardware, stamp
 from hpslurm.cluster.history_jobs import NAMED, Failure
 from hpslurm.cluster.history_machines import name_of
 from hpslurm.cluster.history_stats import FEW, LEAST_JOBS, SUSPECT, USUAL, WATCH, Verdict
@@ -20,6 +20,7 @@ from hpslurm.show.plan import plans
 from hpslurm.show.screen import Screen
 
 MOST_ROWS = 20  # nodes of the first screen
+MOST_GPUS = 3  # that failed on several machines
 MOST_TIMES = 400  # lines of one node's story
 TAGS = {SUSPECT: "FAIL", WATCH: "WARN", FEW: "INFO", USUAL: "PASS"}
 
@@ -61,6 +62,18 @@ def _heads(history: History) -> Iterator[str]:
         yield f"Too few jobs to accuse a node: {book.jobs}, and it takes some {LEAST_JOBS} to know what is usual here."
     else:
         yield "No node fails so much more than its share that it must be looked at."
+    yield from map(_follows, history.followed[:MOST_GPUS])
+
+
+def _follows(gpu: Followed) -> str:
+    """``GPU-… had 3 faults (gpu-lost, xid-79): on n3 (i-0aaa), last 2026-11-20T10:00; on n7, last …``"""
+    last = {trace.node: trace.time for trace in gpu.faults}
+    where = "; ".join(f"on {clean(machine, 80)}, last {stamp(last[machine])}" for machine in gpu.machines)
+    rules = ", ".join(clean(rule, 40) for rule in gpu.rules[:4])
+    return (
+        f"{gpu.gpu} had {len(gpu.faults)} faults ({rules}): {where}. "
+        f"They follow the GPU: hpslurm report --gpu {gpu.gpu}"
+    )
 
 
 def exclude(history: History) -> str:

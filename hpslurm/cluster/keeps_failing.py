@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hpslurm.cluster.history import History, hardware, stamp
+from hpslurm.cluster.history import Followed, History, hardware, stamp
 from hpslurm.cluster.history_kept import FILE, FRESH, kept
 from hpslurm.cluster.history_machines import name_of
 from hpslurm.cluster.history_stats import SUSPECT, Verdict
@@ -66,6 +66,27 @@ def line_of(verdict: Verdict, history: History) -> dict[str, Any]:
         "suggestions": [
             records.suggestion_line(suggestion)
             for suggestion in _filled(name_of(verdict.node), history.gpu(verdict.node))
+        ],
+    }
+
+
+def line_of_gpu(gpu: Followed, history: History) -> dict[str, Any]:
+    """One GPU whose faults came on several machines, as a line of JSON."""
+    by_machine = {machine: [trace for trace in gpu.faults if trace.node == machine] for machine in gpu.machines}
+    return {
+        "schema": records.SCHEMA,
+        "type": "gpu_followed",
+        "gpu": gpu.gpu,
+        "findings": gpu.rules,
+        "machines": [
+            {
+                "node": name_of(machine),
+                "instance": history.machines.instance(machine),
+                "faults": len(traces),
+                "first": traces[0].time,
+                "last": traces[-1].time,
+            }
+            for machine, traces in by_machine.items()
         ],
     }
 

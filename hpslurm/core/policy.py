@@ -86,6 +86,7 @@ class Policy:
     keep_days: int = 30
     shared_keep_days: int = 90  # of results_shared, once a day by whichever node's hook comes first; 0: kept for good
     keep_jobs: int = 1000
+    diagnoses_keep_days: int = 730  # what was found out about jobs, by whole months; 0: kept for good
     mutes: tuple[Mute, ...] = ()
     nodes: tuple[expected.NodeTable, ...] = ()  # what must be there, by node list
     # NFS and Lustre answer within milliseconds; a hook has 3.5 s for all that it looks at.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 _SHAPE = re.compile(r"xid\s*\(", re.IGNORECASE)
+GPU_UUID = re.compile(r"GPU-[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 LONGEST = 400  # characters of foreign text on one line of ours
 
 # Terminal escapes start with a control character; bidirectional marks reorder what is read.

@@ -7,13 +7,12 @@ reboot is what speaks for a replacement. Pure: records in, a history out.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from hpslurm.core.records import Record
+from hpslurm.core.text import GPU_UUID
 from hpslurm.core.values import dataclass
 
-UUID = re.compile(r"GPU-[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 DAY = 86400.0
 # Findings about the same trouble, seen through NVML and through the kernel log
 SAME = (
@@ -117,7 +116,7 @@ def _labels(facts: object) -> list[str]:
 
 def history(records: Iterable[Record], uuid: str) -> History:
     """The GPU through all records, in any order. Raises ValueError for a text that is no UUID."""
-    if not UUID.fullmatch(uuid):
+    if not GPU_UUID.fullmatch(uuid):
         raise ValueError(f"{uuid[:60]!r} is not a GPU UUID; one looks like GPU-12345678-1234-1234-1234-123456789abc")
     seen = [seen_in for record in records if (seen_in := sighting(record, uuid))]
     seen.sort(key=lambda one: one.time)
@@ -148,6 +147,6 @@ def gpus(records: Iterable[Record]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for record in records:
         names = [name for result in record.results for name in _labels(result.facts)]
-        for uuid in set(UUID.findall(" ".join(names))):
+        for uuid in set(GPU_UUID.findall(" ".join(names))):
             counts[uuid] = counts.get(uuid, 0) + 1
     return counts

@@ -23,6 +23,7 @@ SECONDS = 25.0  # for Slurm's programs together
 NOT_BEGUN = ("PENDING", "CONFIGURING", "REQUEUED")
 ACTIVE = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "RESIZING", "STAGE_OUT")
 BEFORE_THE_JOB = "seen by the prolog already, so it was there before the job"
+DURING_THE_JOB = "seen by the epilog only, so it came during the job"
 PROLOG, EPILOG = "prolog", "epilog"
 
 
@@ -84,7 +85,7 @@ def _dated(finding: Finding, before: Record | None, after: Record | None) -> Fin
     elif any(one.rule.id == finding.rule.id for one in before.findings):
         when = BEFORE_THE_JOB
     else:
-        when = "seen by the epilog only, so it came during the job"
+        when = DURING_THE_JOB
     return replace(finding, evidence=(*finding.evidence, Evidence("records", when)))
 
 

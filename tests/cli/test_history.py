@@ -9,16 +9,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
+from click.testing import Result as Done
 
 from hpslurm.cli import history
 from hpslurm.core import records
+from hpslurm.core.finding import P0, Evidence, Finding, Rule
 from hpslurm.core.policy import Policy
+from hpslurm.core.probe import FAIL, Result
+from hpslurm.scan import diagnoses
 from tests.fake import accounts
 from tests.fake.accounts import SICK, stamp
 
 DAY = accounts.DAY
 NOW = time.time()
+UUID = "GPU-12345678-1234-1234-1234-123456789abc"
 DOWN = "#!/bin/sh\necho 'Slurm accounting storage is disabled' >&2\nexit 1\n"
 
 
@@ -28,7 +33,7 @@ def cluster(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(cluster: Path, *words: str) -> Result:
+def run(cluster: Path, *words: str) -> Done:
     where = ("--root", f"{cluster}/root", "--results", f"{cluster}/results", "--policy", "/nonexistent", "--no-aws")
     return CliRunner().invoke(history.command, [*where, *words])
 
@@ -89,6 +94,42 @@ def test_only_the_jobs_that_are_asked_for(cluster: Path) -> None:
     assert "60 jobs on 12 nodes" in run(cluster, "--since", "132h").output
 
 
+def leaves(results: Path, node: str, hook: str, job: int, days: float, *findings: Finding) -> None:
+    """A record of one hook."""
+    writer = records.Writer(str(results), node, hook, str(job))
+    found = [Result("gpu_count", FAIL, findings=findings)] if findings else []
+    for line in records.lines(Policy(node=node), {"SLURM_JOB_ID": str(job)}, hook, found):
+        writer.write({**line, "time": NOW - days * DAY} if line["type"] == "run" else line)
+    writer.close()
+
+
+@pytest.mark.parametrize(("hooks", "failures"), [(("epilog",), 1), (("prolog", "epilog"), 0)])
+def test_what_a_node_had_before_the_job_is_no_proof_of_what_ended_it(
+    cluster: Path, hooks: tuple[str, ...], failures: int
+) -> None:
+    node = accounts.NODES[2]
+    path = cluster / "root/usr/bin/sacct.txt"
+    path.write_text(path.read_text() + accounts.row(2000, NOW - DAY, node, "CANCELLED by 0", "w1"))
+    missing = Finding(Rule("efa-missing", P0, "EFA", "debugging-guide.md § 6", "efa_not_used"), "16 of 32 EFA devices")
+    for hook in ("prolog", "epilog"):
+        leaves(cluster / "results", node, hook, 2000, 1, *([missing] if hook in hooks else []))
+    lines = [json.loads(line) for line in run(cluster, "--json").output.splitlines()]
+    (machine,) = [line for line in lines if line["type"] == "node_history" and line["node"] == node]
+    assert failures == machine["failures"]
+
+
+def test_without_the_record_of_its_prolog_nobody_knows_when_a_fault_came(cluster: Path) -> None:
+    node = accounts.NODES[2]
+    path = cluster / "root/usr/bin/sacct.txt"
+    path.write_text(path.read_text() + accounts.row(2000, NOW - DAY, node, "FAILED", "w1"))
+    lost = Finding(Rule("gpu-lost", P0, "GPU lost", "debugging-guide.md § 7", "gpu_fell_off_bus"), "GPU 2 is lost")
+    leaves(cluster / "results", node, "epilog", 2000, 1, lost)
+    lines = [json.loads(line) for line in run(cluster, "--json").output.splitlines()]
+    (machine,) = [line for line in lines if line["type"] == "node_history" and line["node"] == node]
+    assert 0 == machine["named"]
+    assert any("gpu-lost" in trace["text"] for trace in machine["evidence"])
+
+
 def test_a_replaced_machine_takes_its_history_with_it(cluster: Path) -> None:
     for job, instance, days in (("900", "i-0aaa", 20.5), ("901", "i-0bbb", 0.5)):
         policy = Policy(node=SICK, instance=instance)
@@ -100,6 +141,53 @@ def test_a_replaced_machine_takes_its_history_with_it(cluster: Path) -> None:
     assert "this machine was replaced" in " ".join(done.output.split())
     assert f"{SICK} (i-0aaa)" in done.output
     assert "" == run(cluster, "--exclude").output
+
+
+def fails_with_gpu(results: Path, node: str, job: int, days: float, instance: str) -> None:
+    """A GPU that is lost during a job, as the node's epilog keeps it."""
+    evidence = (Evidence(f"NVML, GPU 2 ({UUID})", "GPU is lost"),)
+    lost = Finding(Rule("gpu-lost", P0, "GPU lost", "debugging-guide.md § 7"), "GPU 2 gives no answer", evidence)
+    run = {"job": job, "time": NOW - days * DAY, "node": node, "instance": instance}
+    diagnoses.keep_of_node(str(results), run, node, [], [lost])
+
+
+def test_what_epilogs_kept_names_the_node_when_the_records_are_gone(cluster: Path) -> None:
+    path = cluster / "root/usr/bin/sacct.txt"
+    node = accounts.NODES[2]
+    for job, days in enumerate((2, 6, 9, 13), start=2000):
+        path.write_text(path.read_text() + accounts.row(job, NOW - days * DAY, node, "FAILED", f"w{job}"))
+        fails_with_gpu(cluster / "results", node, job, days, "i-0ccc")
+    lines = [json.loads(line) for line in run(cluster, "--json").output.splitlines()]
+    (machine,) = [line for line in lines if line["type"] == "node_history" and line["node"] == node]
+    assert ("suspect", 4, {"gpu-lost": 4}, UUID, "i-0ccc") == tuple(
+        machine[key] for key in ("verdict", "named", "causes", "gpu", "instance")
+    )
+    assert [] == [line for line in lines if line["type"] == "gpu_followed"]  # it never left the machine
+
+
+def test_faults_that_follow_one_gpu_to_another_machine_are_said(cluster: Path) -> None:
+    first, second = accounts.NODES[2:4]
+    for job, (node, days, instance) in enumerate(
+        ((first, 9, "i-0ccc"), (first, 8, "i-0ccc"), (second, 2, "i-0ddd")), start=2000
+    ):
+        fails_with_gpu(cluster / "results", node, job, days, instance)
+    lines = [json.loads(line) for line in run(cluster, "--json").output.splitlines()]
+    (followed,) = [line for line in lines if line["type"] == "gpu_followed"]
+    assert (UUID, ["gpu-lost"]) == (followed["gpu"], followed["findings"])
+    assert [(first, "i-0ccc", 2), (second, "i-0ddd", 1)] == [
+        (machine["node"], machine["instance"], machine["faults"]) for machine in followed["machines"]
+    ]
+    text = " ".join(run(cluster).output.split())
+    assert f"{UUID} had 3 faults (gpu-lost): on {first}" in text
+    assert f"They follow the GPU: hpslurm report --gpu {UUID}" in text
+
+
+def test_a_gpu_that_came_back_in_the_instance_that_took_the_name_is_followed(cluster: Path) -> None:
+    for job, days, instance in ((2000, 9, "i-0ccc"), (2001, 2, "i-0ddd")):
+        fails_with_gpu(cluster / "results", accounts.NODES[2], job, days, instance)
+    lines = [json.loads(line) for line in run(cluster, "--json").output.splitlines()]
+    (followed,) = [line for line in lines if line["type"] == "gpu_followed"]
+    assert ["i-0ccc", "i-0ddd"] == [machine["instance"] for machine in followed["machines"]]
 
 
 def test_a_node_that_is_gone_and_events_of_another_cluster_of_the_same_slurmdbd_are_left_out(

@@ -23,6 +23,7 @@ from hpslurm.core.finding import P0, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import FAIL, Result
 from hpslurm.job import hang_facts
+from hpslurm.scan import diagnoses
 from tests.fake import accounts, hanging
 from tests.fake import nccl_tests as fake
 
@@ -109,9 +110,13 @@ def of_diagnose(tmp_path: Path, kept: Path) -> list[dict[str, Any]]:
 
 def of_history(tmp_path: Path, kept: Path) -> list[dict[str, Any]]:
     root, results = accounts.month(tmp_path, time.time())
+    lost = Finding(LOST, "GPU 2 gives no answer", (Evidence(f"NVML, GPU 2 ({UUID})", "lost"),))
+    for node in accounts.NODES[:2]:  # the epilog keeps a line, and the GPU moved
+        run = {"job": 1, "time": time.time() - 3600, "node": node, "instance": "", "exit_code": "1:0"}
+        diagnoses.keep_of_node(str(results), run, node, [], [lost])
     words = ("--root", str(root), "--results", str(results), "--policy", "/nonexistent", "--no-aws", "--keep", "--json")
     lines = hpslurm("history", *words)
-    for path in (*sorted((results / "diagnoses").glob("*.jsonl")), results / "history.jsonl"):
+    for path in (*sorted((results / "diagnoses").rglob("*.jsonl")), results / "history.jsonl"):
         lines += [json.loads(line) for line in path.read_text().splitlines()]
     return lines
 
@@ -172,7 +177,10 @@ def of_hook(tmp_path: Path, kept: Path) -> list[dict[str, Any]]:
 OUTPUTS: dict[str, tuple[Callable[[Path, Path], list[dict[str, Any]]], set[str]]] = {
     "check": (of_check, {"run", "result", "end"}),
     "diagnose": (of_diagnose, {"run", "result", "end"}),
-    "history": (of_history, {"run", "result", "finding", "node_history", "node_incident", "job_diagnosis", "end"}),
+    "history": (
+        of_history,
+        {"run", "result", "finding", "node_history", "node_incident", "gpu_followed", "job_diagnosis", "end"},
+    ),
     "bundle": (of_bundle, {"bundle", "manifest", "names"}),
     "doctor": (of_doctor, {"run", "result", "finding", "plan", "end"}),
     "scan": (of_scan, {"run", "event", "diagnosis", "end"}),

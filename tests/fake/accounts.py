@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from hpslurm.core.finding import Culprit, Diagnosis
-from hpslurm.job import diagnoses
+from hpslurm.scan import diagnoses
 from hpslurm.sources.host import SACCT_MARK
 
 DAY = 86400

@@ -4,7 +4,7 @@
     python3 tests/lab/prepare.py --daemons   fails where Slurm's daemons cannot be had
 
 A machine with a site's Slurm is refused first. Packages come from apt, with services kept from
-starting; of one only promtool is taken. Apart from these nothing is written outside the checkout
+starting; of one only two programs are taken. Apart from these nothing is written outside the checkout
 and /tmp/hpslurm-<uid>. Standard library only: it runs before anything is installed.
 """
 
@@ -48,7 +48,7 @@ PACKAGES = (
 )
 # For tests of the accounting: slurmdbd and its database. The demo needs none.
 ACCOUNTING_PACKAGES = (("slurmdbd", "slurmdbd"), ("mariadbd", "mariadb-server"))
-PROMTOOL = os.path.join(BUILD, "promtool", "promtool")
+PROMETHEUS = os.path.join(BUILD, "prometheus")  # the folder of prometheus and promtool
 # For tests that start ranks by real MPI: mpirun, PMIx as Slurm's plugin opens it, Slurm's PMI-2. The demo needs none.
 MPI_PACKAGES = (
     ("mpirun", "openmpi-bin"),
@@ -137,41 +137,51 @@ def _logged(name: str, words: list[str], env: Mapping[str, str], folder: str = C
 
 def promtool() -> str:
     """The path of promtool, which tests of metrics and alert rules ask; empty where there is none."""
-    return shutil.which("promtool", path=lab.SYSTEM_PATH) or (PROMTOOL if os.access(PROMTOOL, os.X_OK) else "")
+    return _of_prometheus("promtool")
 
 
-def get_promtool() -> None:
-    """Take promtool out of its package, without root. Raises PrepareError.
+def prometheus() -> str:
+    """The path of Prometheus itself, which scrapes the lab; empty where there is none."""
+    return _of_prometheus("prometheus")
 
-    The package is not installed: in Debian 12 it is prometheus, 332 MB with what it needs, with a service and a user.
+
+def _of_prometheus(name: str) -> str:
+    ours = os.path.join(PROMETHEUS, name)
+    return shutil.which(name, path=lab.SYSTEM_PATH) or (ours if os.access(ours, os.X_OK) else "")
+
+
+def get_prometheus() -> None:
+    """Take prometheus and promtool out of their package, without root. Raises PrepareError.
+
+    The package is not installed: in Debian 12 it is 332 MB with what it needs, with a service and a user.
     """
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
-        raise PrepareError("no apt-get and dpkg-deb here; promtool, of Prometheus, can be put on the PATH")
-    say("taking promtool out of its package")
-    folder = os.path.dirname(PROMTOOL)
-    shutil.rmtree(folder, ignore_errors=True)
-    unpacked = os.path.join(folder, "unpacked")
-    os.makedirs(unpacked)
+        raise PrepareError("no apt-get and dpkg-deb here; prometheus and promtool can be put on the PATH")
+    say("taking prometheus and promtool out of their package")
+    shutil.rmtree(PROMETHEUS, ignore_errors=True)
+    os.makedirs(PROMETHEUS)
     try:
-        _download_promtool(folder)
+        _take("prometheus")
     except PrepareError:  # lists of packages that are old, or not there yet
         if os.geteuid() != 0:
             raise
         _logged("apt", ["apt-get", "-q", "update"], os.environ)
-        _download_promtool(folder)
-    (package,) = (entry.path for entry in os.scandir(folder) if entry.name.endswith(".deb"))
-    _logged("promtool", ["dpkg-deb", "-x", package, unpacked], os.environ)
-    os.replace(os.path.join(unpacked, "usr", "bin", "promtool"), PROMTOOL)
+        _take("prometheus")
+    if not promtool():  # from Debian 13 on it has a package of its own
+        _take("promtool")
+
+
+def _take(package: str) -> None:
+    unpacked = os.path.join(PROMETHEUS, "unpacked")
+    _logged("prometheus", ["apt-get", "-q", "download", package], os.environ, PROMETHEUS)
+    (file,) = (entry.path for entry in os.scandir(PROMETHEUS) if entry.name.endswith(".deb"))
+    _logged("prometheus", ["dpkg-deb", "-x", file, unpacked], os.environ)
+    for name in ("prometheus", "promtool"):
+        program = os.path.join(unpacked, "usr", "bin", name)
+        if os.path.exists(program):
+            os.replace(program, os.path.join(PROMETHEUS, name))
     shutil.rmtree(unpacked)
-    os.unlink(package)
-
-
-def _download_promtool(folder: str) -> None:
-    """From Debian 13 on it has a package of its own."""
-    try:
-        _logged("promtool", ["apt-get", "-q", "download", "promtool"], os.environ, folder)
-    except PrepareError:
-        _logged("promtool", ["apt-get", "-q", "download", "prometheus"], os.environ, folder)
+    os.unlink(file)
 
 
 # the virtual environment
@@ -250,11 +260,11 @@ def prepare(daemons: bool) -> None:
     if daemons and (absent := lab.missing_programs()):
         raise PrepareError(f"not installed: {', '.join(absent)}")
     make_venv()
-    if not daemons and not promtool():
+    if not daemons and not (promtool() and prometheus()):
         try:
-            get_promtool()
+            get_prometheus()
         except (PrepareError, OSError, ValueError) as error:
-            say(f"{error}\nset-up: going on without promtool")
+            say(f"{error}\nset-up: going on without Prometheus")
     for folder in lab.stop_abandoned():
         say(f"stopped a lab that a killed run had left in {folder}")
 

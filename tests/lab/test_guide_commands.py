@@ -126,7 +126,7 @@ ELSEWHERE = {
 }
 # Typed, and refused here: the words of the refusal, and why.
 REFUSED = {
-    r"\bsacct(mgr)?\b": ("accounting|slurmdbd", "needs slurmdbd, so a database"),
+    r"\bsacct(mgr)?\b": ("accounting|slurmdbd", "needs slurmdbd: tests/lab/test_history.py has one"),
     r"^scontrol reboot$": ("Missing node list", "names the command, without a node"),
     r"^scontrol show topology$": (
         "No topology information|^$",

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from tests.lab.lab import CHECKOUT, new_folder
-from tests.lab.prepare import PrepareError, get_promtool, services_kept_from_starting
+from tests.lab.prepare import PrepareError, get_prometheus, services_kept_from_starting
 
 NO = "#!/bin/sh\nexit 101\n"
 SITES = "#!/bin/sh\nexit 104\n"
@@ -52,10 +52,10 @@ def test_it_comes_back_after_a_run_that_was_killed(path):
     assert (SITES, False) == (path.read_text(), kept.exists())
 
 
-def test_where_apt_is_not_promtool_is_left_out_in_words(monkeypatch, tmp_path):
+def test_where_apt_is_not_prometheus_is_left_out_in_words(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(PrepareError, match="no apt-get and dpkg-deb here; promtool, of Prometheus, can be put"):
-        get_promtool()
+    with pytest.raises(PrepareError, match="no apt-get and dpkg-deb here; prometheus and promtool can be put"):
+        get_prometheus()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from hpslurm.core.probe import Unknown
-from hpslurm.sources import sacct
-from hpslurm.sources.host import SACCT_MARK
+from hpslurm.sources import sacct, slurm
+from hpslurm.sources.host import SACCT_MARK, Output
 from hpslurm.sources.sacct import Ended, Event
+
+SAMPLES = Path(__file__).with_name("slurm")
+RELEASES = ("22.05.8", "24.11.5", "26.05.5")
 
 # As the releases print them; the second is of 22.05, where NODE_FAIL has the exit code 0:0.
 ROWS = (
@@ -78,6 +81,52 @@ def test_events_are_read_by_node_and_their_reasons_may_hold_anything() -> None:
     assert ("other", "DOWN*", 1620, "Not responding | and more") == (
         down.cluster, down.state, (down.end or 0) - down.start, down.reason,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("release", RELEASES)
+class TestRecorded:
+    """What a lab's real slurmdbd and MariaDB answered to our own command lines, in three releases.
+
+    Debian's 22.05.8 and, in chroots of Debian 13 and testing, 24.11.5 and 26.05.5; there slurmdbd had to be given the
+    MariaDB library of Debian 12, since it ends at once with that of 11.8.9. 25.11 could not be had. The two around it
+    print the same columns in the same words, so nothing is written here that only looks like it.
+    """
+
+    def test_jobs(self, release: str) -> None:
+        jobs = {job.id: job for job in sacct.jobs_of_text((SAMPLES / release / "sacct_ended.txt").read_text())}
+        lost = 0 if release == "22.05.8" else 1
+        assert {
+            1: ("FAILED", 7, 0, ("n1", "n2", "n3")),
+            2: ("FAILED", 0, 11, ("n3",)),
+            3: ("CANCELLED", 0, 0, ("n2",)),
+            4: ("NODE_FAIL", lost, 0, ("n1",)),
+            5: ("NODE_FAIL", lost, 0, ("n3",)),  # and the run that waits after it has not begun
+            6: ("COMPLETED", 0, 0, ("n2",)),
+            7: ("COMPLETED", 0, 0, ("n2",)),
+        } == {number: (job.state, job.code, job.signal, job.nodes) for number, job in jobs.items()}
+        assert {("root", "all")} == {(job.user, job.partition) for job in jobs.values()}
+        assert all(0 <= job.end - job.start < 10 for job in jobs.values())
+
+    def test_events(self, release: str) -> None:
+        events = list(sacct.events_of_text((SAMPLES / release / "sacctmgr_events.txt").read_text()))
+        grave = {(event.node, event.state, event.end is None, event.reason) for event in events if event.state != "UNK"}
+        assert {
+            ("n1", "DOWN", True, "it is | gone"),
+            ("n2", "DRAIN", True, "looks bad"),
+            ("n3", "DOWN", False, "Not responding"),
+        } == grave
+        assert {("lab", "root(0)")} == {(event.cluster, event.user) for event in events}
+
+    def test_one_job_whose_name_has_a_bar_and_a_line_break(self, release: str) -> None:
+        (job,) = slurm.jobs_of_sacct((SAMPLES / release / "sacct_job.txt").read_text())
+        assert (1, "FAILED", 7, 0, "n[1-3]", "root") == (
+            job.id, job.state, job.exit_code, job.uid, job.nodes, job.user,
+        )  # fmt: skip
+
+    def test_a_slurmdbd_that_is_gone(self, release: str) -> None:
+        said = Output(1, "", (SAMPLES / release / "sacct_down.txt").read_text())
+        assert "Problem talking to the database: Connection refused" in slurm.trouble("sacct", said)
+        assert not any(words in said.err.lower() for words in sacct.DISABLED)
 
 
 ASKED = """#!/bin/sh
