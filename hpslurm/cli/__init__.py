@@ -157,6 +157,14 @@ def _ended(command: click.Command, name: str) -> int:
         code = error.exit_code
     except click.exceptions.Exit as error:
         code = error.exit_code
+    except ModuleNotFoundError as error:
+        if not error.name or error.name.partition(".")[0] == "hpslurm":
+            raise
+        _say(
+            f"{name}: the package {error.name} is not installed: this may be a lean installation, for nodes that only "
+            "run hooks and jobs (docs/install.md); hpslurm doctor says what is missing"
+        )
+        code = 1
     return code if isinstance(code, int) else 0
 
 

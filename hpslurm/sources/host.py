@@ -83,7 +83,8 @@ def _pyslurm(what: str) -> Command:
 
 # Foreign text (a path, a name, a reason) stands last, so that it cannot shift the others.
 SACCT_FIELDS = (
-    "JobIDRaw,User,UID,GID,State,ExitCode,DerivedExitCode,Partition,Submit,Start,End,NodeList,Reason,WorkDir,JobName"
+    "JobIDRaw,JobID,User,UID,GID,State,ExitCode,DerivedExitCode,Partition,Submit,Start,End,NodeList,"
+    "Reason,WorkDir,JobName"
 )
 SACCT_MARK = "\x1f"
 # Of many jobs: nothing that a user may write (names, paths, comments), so that no row can be imitated.

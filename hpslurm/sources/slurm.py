@@ -804,6 +804,10 @@ def queue_of_text(text: str) -> Iterator[Queued]:
             )
 
 
+# A task of an array (4711_3; those that wait are one row, 4711_[4-9%2]), or a component of a heterogeneous job (7+1).
+_PART_OF = re.compile(r"(?P<job>[0-9]{1,10})(?:_(?:(?P<task>[0-9]{1,10})|\[[^\]]{1,999}\])|(?P<plus>\+)[0-9]{1,10})")
+
+
 def jobs_of_sacct(text: str) -> Iterator[SlurmJob]:
     """Rows of ``sacct``; a line that does not begin one belongs to the name before it.
 
@@ -825,6 +829,8 @@ def jobs_of_sacct(text: str) -> Iterator[SlurmJob]:
         code, signal = _exit_of_text(row["ExitCode"])
         derived, derived_signal = _exit_of_text(row["DerivedExitCode"])
         state, _, by = row["State"].partition(" by ")
+        part = _PART_OF.fullmatch(row["JobID"])
+        of = _whole(part["job"]) if part else None
         yield SlurmJob(
             id=int(row["JobIDRaw"]),
             name=row["JobName"],
@@ -844,6 +850,9 @@ def jobs_of_sacct(text: str) -> Iterator[SlurmJob]:
             start_time=epoch(row["Start"]),
             end_time=epoch(row["End"]),
             cancelled_by=_whole(by),
+            array_job=of if part and not part["plus"] else None,
+            array_task=_whole(part["task"]) if part else None,
+            het_job=of if part and part["plus"] else None,
             source="sacct",
         )
 
@@ -938,7 +947,6 @@ def _wanted(jobs: tuple[SlurmJob, ...], job_id: str, exact: bool) -> SlurmJob:
     mark, task = job_id[len(number) : len(number) + 1], job_id[len(number) + 1 :]
     if mark == "_":
         return next((job for job in jobs if str(job.array_task) == task), jobs[0])
-    # the accounting's rows do not say which array they belong to: of those only the job of that very id is known
     mine = tuple(job for job in jobs if int(number) in (job.id, job.array_job, job.het_job)) or jobs
     if mark or len(mine) == 1:
         return mine[0]

@@ -34,7 +34,7 @@ WHO = 5  # of eight ranks, two a node: the second one of n3
 # Not all start as plain srun python: some by a launcher, some in namespaces of their own as in a container.
 SHAPES = {
     "data": (1, f"{sys.executable} {os.path.dirname(TRAIN)}/launcher.py"),
-    "eval": (2, f"unshare --mount --pid --fork {sys.executable} {TRAIN}"),
+    "eval": (2, f"unshare --mount --propagation unchanged --pid --fork {sys.executable} {TRAIN}"),
 }
 # how it hangs, what must be said: cause, words of the reason
 CASES = {
@@ -127,7 +127,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
     with lab, hung.mounted(frozen):
         jobs = Jobs(lab, frozen)
         ready = [Path(lab.path("work", f"{how}.ready")) for how in jobs.ids if how != "absent"]
-        wait_until(lambda: all(path.exists() for path in ready), "all jobs come to their third step")
+        wait_until(lambda: all(path.exists() for path in ready), "all jobs come to their third step", seconds=180)
         time.sleep(0.3)
         yield from looked_at(jobs, frozen)
     shutil.rmtree(lab.folder, ignore_errors=True)

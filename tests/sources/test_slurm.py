@@ -413,6 +413,45 @@ def test_a_heterogeneous_job_is_told_with_the_nodes_of_all_components_and_ends_a
     assert () == slurm.job(host, "1", exact=True).parts
 
 
+def rows_of_sacct(host_with, *rows):
+    text = "\n".join(sacct_row(**row) for row in rows)
+    gone = {"/commands/scontrol_job_json.txt": json.dumps({"jobs": []}), "/commands/sacct.txt": f"{text}\n"}
+    return host_with(gone, env={})
+
+
+# JobIDRaw and JobID as sacct -X of 22.05 prints them: the last task has the array's own number
+ARRAY = (
+    {"JobIDRaw": "8", "JobID": "7_0", "State": "COMPLETED", "ExitCode": "0:0", "DerivedExitCode": "0:0"},
+    {"JobIDRaw": "9", "JobID": "7_3", "ExitCode": "2:0", "NodeList": "n2", "End": "2025-11-30T03:11:02"},
+    {"JobIDRaw": "7", "JobID": "7_[5-9%2]", "State": "PENDING", "ExitCode": "0:0", "DerivedExitCode": "0:0"},
+)
+COMPONENTS = (
+    {"JobIDRaw": "7", "JobID": "7+0", "State": "COMPLETED", "ExitCode": "0:0", "NodeList": "n1"},
+    {"JobIDRaw": "8", "JobID": "7+1", "State": "FAILED", "ExitCode": "3:0", "NodeList": "n[2-3]"},
+)
+
+
+def test_an_array_that_only_the_accounting_knows_is_told_whole(host_with):
+    host = rows_of_sacct(host_with, *ARRAY)
+    job = slurm.job(host, "7")
+    assert (9, 3, 2, "the first that failed, 1 of 3 tasks") == (job.id, job.array_task, job.exit_code, job.among)
+    assert [8, 9] == [slurm.job(host, name).id for name in ("7_0", "7_3")]
+    assert (7, None) == (slurm.job(host, "7", one=True).id, slurm.job(host, "7", one=True).array_task)
+
+
+def test_a_heterogeneous_job_that_only_the_accounting_knows_is_told_whole(host_with):
+    job = slurm.job(rows_of_sacct(host_with, *COMPONENTS), "7")
+    assert (7, "FAILED", 3, "n1,n[2-3]") == (job.id, job.state, job.exit_code, job.nodes)
+    assert ((8,), "2 components") == (job.parts, job.among)
+    assert (8, 7) == ((part := slurm.job(rows_of_sacct(host_with, COMPONENTS[1]), "7+1")).id, part.het_job)
+
+
+@pytest.mark.parametrize("name", ["7", "8_", "_1", "7_1+2", "7.batch", "7+", "٧_1", "7_[" + "1," * 900 + "2]"])
+def test_what_names_no_task_and_no_component_is_a_job_of_its_own(name):
+    (job,) = slurm.jobs_of_sacct(sacct_row(JobID=name))
+    assert (None, None, None) == (job.array_job, job.array_task, job.het_job)
+
+
 @pytest.mark.parametrize("text", ["1+", "+1", "1_2+3", "1 +2", "1-2"])
 def test_a_component_is_named_by_a_plus_and_nothing_else(host_with, text):
     with pytest.raises(ValueError, match="number\\+component"):
