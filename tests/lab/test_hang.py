@@ -188,7 +188,7 @@ def test_who_may_read_no_memory_learns_the_rank_and_in_one_line_what_would_bring
     assert "sleeps at state S in hrtimer_nanosleep" in answer.stdout
     notes = [line for line in answer.stdout.splitlines() if "no Python stacks" in line]
     assert 1 == len(notes), answer.stdout
-    assert "sudo hpslurm hang JOBID --here" in " ".join(answer.stdout.split())
+    assert f"sudo hpslurm hang {jobs.ids['eval']} --here" in " ".join(answer.stdout.split())
 
 
 def test_where_nothing_but_the_ranks_is_seen_all_wait_and_nobody_is_named(jobs: Jobs) -> None:
