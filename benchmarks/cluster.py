@@ -1,9 +1,9 @@
 """diagnose, metrics and report of large clusters: ``python benchmarks/cluster.py [--quick]``, as root.
 
 diagnose: 10,000 nodes in a real slurmctld, four of them with a slurmd. The others never registered, which makes every
-one a finding: that is "all sick". For "500 sick" a wrapper around scontrol tells them as idle, and 500 are down or drained.
-Yardsticks are what prints all nodes: ``scontrol show nodes`` and ``sinfo --json`` (``scontrol show nodes --json`` where
-there is that). Records are those of a real prolog and epilog of a saved p5.48xlarge, once for each node (27 KB each).
+one a finding: that is "all sick". For "500 sick" a wrapper around scontrol tells them as idle, and 500 are down or
+drained. Yardsticks are what prints all nodes: ``scontrol show nodes`` and ``sinfo --json`` (``scontrol show nodes
+--json`` where there is that). Records are those of a real prolog and epilog of a saved p5.48xlarge, once for each node (27 KB each).
 AWS is the local stand-in.
 """
 
@@ -48,7 +48,7 @@ def figures(quick: bool) -> list[Figure]:
         made = _aws(base)
         made += _sizes(base, made_of, SIZES[:2] if quick else SIZES)
         if reason := why_not():
-            return [*made, Figure("diagnose of many nodes", f"left out: {reason}")]
+            return [*made, Figure("diagnose of many nodes", f"left out: {reason.splitlines()[0]}")]
         return [*_diagnose(base, made_of, 2 if quick else 3), *made]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hpslurm.cli import COMMANDS
+from hpslurm.core import toml
 from tests.test_hosts import build
 
 pytestmark = pytest.mark.slow
@@ -63,6 +64,16 @@ def share(installed: Path) -> Path:
     folder = Path(run(installed / "python", "-c", text).stdout.strip())
     assert REPO not in folder.parents
     return folder / "share"
+
+
+def test_the_tables_are_there_as_json_too_and_say_the_same(installed: Path) -> None:
+    text = "import hpslurm, os; print(os.path.dirname(hpslurm.__file__))"
+    tables = Path(run(installed / "python", "-c", text).stdout.strip()) / "tables"
+    names = {path.stem for path in (REPO / "hpslurm/tables").glob("*.toml")}
+    assert len(names) > 10
+    assert names == {path.stem for path in tables.glob("*.json")}
+    for name in names:
+        assert toml.whole(name) == json.loads((tables / f"{name}.json").read_text()), name
 
 
 @pytest.mark.parametrize("hook", ["prolog", "epilog", "healthcheck"])
