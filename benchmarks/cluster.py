@@ -3,8 +3,8 @@
 diagnose: 10,000 nodes in a real slurmctld, four of them with a slurmd. The others never registered, which makes every
 one a finding: that is "all sick". For "500 sick" a wrapper around scontrol tells them as idle, and 500 are down or
 drained. Yardsticks are what prints all nodes: ``scontrol show nodes`` and ``sinfo --json`` (``scontrol show nodes
---json`` where there is that). Records are those of a real prolog and epilog of a saved p5.48xlarge, once for each node (27 KB each).
-AWS is the local stand-in.
+--json`` where there is that). Records are those of a real prolog and epilog of a saved p5.48xlarge, once for each node
+(27 KB each). AWS is the local stand-in.
 """
 
 from __future__ import annotations
