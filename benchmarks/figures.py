@@ -54,9 +54,9 @@ def run(words: Sequence[str], env: Mapping[str, str] | None = None, stdin: int =
 
 
 def best(words: Sequence[str], rounds: int, env: Mapping[str, str] | None = None) -> Used:
-    """Of some runs the least of each: what else the machine does only adds. RuntimeError: one failed."""
+    """Of some runs the least of each: what else the machine does only adds. Raises RuntimeError where one fails."""
     runs = [run(words, env) for _ in range(rounds)]
-    if bad := [one.status for one in runs if one.status not in (0, 1, 3)]:  # 1: rg found nothing
+    if bad := [one.status for one in runs if one.status]:
         raise RuntimeError(f"{' '.join(words[-4:])}: exit status {bad[0]}")
     peak = max(one.peak for one in runs)
     return Used(min(one.seconds for one in runs), min(one.busy for one in runs), peak, 0)

@@ -3,8 +3,8 @@
     make facts                                       what is installed (botocore), and how old each table is
     make facts SOURCES="nccl=../nccl plugin=../aws-ofi-nccl@v1.21.1"
 
-A source is a checkout or a bare repository, at the tag behind the @ (else its newest commit). Which ones, and what to
-do with what is printed: docs/maintaining.md.
+A source is a checkout or a bare repository, at the tag behind the @ (else its newest commit); of PyTorch its wheel
+does as well. Which ones, and what to do with what is printed: docs/maintaining.md.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date
 
@@ -53,6 +54,13 @@ class Source:
     def git(self, *words: str) -> str:
         done = subprocess.run(["git", "-C", self.folder, *words], capture_output=True, text=True, errors="replace")
         return done.stdout
+
+    def must_exist(self) -> None:
+        """Git finds nothing at a commit that is not there, and everything would count as gone."""
+        if self.folder.endswith(".whl") and zipfile.is_zipfile(self.folder):
+            return
+        if not self.git("rev-parse", "--verify", "-q", f"{self.commit}^{{commit}}"):
+            raise SystemExit(f"{self.folder} has no commit {self.commit}: is it a repository, and has it the tag?")
 
     def read(self, path: str) -> str:
         text = self.git("show", f"{self.commit}:{path}")
@@ -137,11 +145,27 @@ def _is(name: str, platform: str, regex: str) -> bool:
     return name == platform if regex == "NULL" else bool(re.search(regex.strip('"').replace("\\\\", "\\"), name))
 
 
+_TORCH = r"\bTORCH_(NCCL|FR)_[A-Z0-9_]+"
+
+
 def pytorch(source: Source) -> Iterator[str]:
-    there = set(source.grep(r"\bTORCH_(NCCL|FR)_[A-Z_]+", "torch/csrc/distributed/c10d"))
-    listed = {name for name in nccl_env.rows() if name.startswith(("TORCH_NCCL_", "TORCH_FR_"))}
-    yield from differences("PyTorch's names with a row", listed - there, ())
-    yield from differences("PyTorch's names without a row", (), there - listed)
+    """Names of its process groups, from a checkout or from a released wheel."""
+    wheel = source.folder.endswith(".whl")
+    there = set(_of_wheel(source.folder) if wheel else source.grep(_TORCH, "torch/csrc/distributed/c10d"))
+    prefixes = ("TORCH_NCCL_", "TORCH_FR_")
+    listed = {f"{prefix}{name}" for prefix in prefixes for name in nccl_env.names_of(prefix)}
+    yield from differences("PyTorch's names", listed, there)
+
+
+def _of_wheel(path: str) -> Iterator[str]:
+    """What its headers name, and what stands in its libraries as a string of its own."""
+    string = re.compile(rb"\0(TORCH_(?:NCCL|FR)_[A-Z0-9_]+)(?=\0)")
+    with zipfile.ZipFile(path) as wheel:
+        for name in wheel.namelist():
+            if "/distributed/c10d/" in name and name.endswith((".h", ".hpp")):
+                yield from (match[0] for match in re.finditer(_TORCH, wheel.read(name).decode(errors="replace")))
+            elif re.fullmatch(r"torch/lib/libtorch_(?:cpu|cuda)\.so", name):
+                yield from (found.decode() for found in string.findall(wheel.read(name)))
 
 
 # Slurm
@@ -203,6 +227,7 @@ def report(arguments: Iterable[str], today: date) -> Iterator[str]:
     yield from botocore()
     for name, compare in SOURCES.items():
         if name in given:
+            given[name].must_exist()
             yield from compare(given[name]) or ()
         else:
             yield f"{name}: not compared, no checkout was named"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+import zipfile
 from datetime import date, timedelta
 from pathlib import Path
 from types import ModuleType
@@ -106,6 +107,32 @@ def test_names_of_the_plugin_and_who_needs_gpudirect_are_told(tmp_path: Path) ->
     ] == found
 
 
+def torch_names() -> list[str]:
+    return [f"{prefix}{name}" for prefix in ("TORCH_NCCL_", "TORCH_FR_") for name in facts.nccl_env.names_of(prefix)]
+
+
+def test_new_and_gone_names_of_pytorch_are_told_with_their_digits(tmp_path: Path) -> None:
+    names = [name for name in torch_names() if name != "TORCH_NCCL_BLOCKING_WAIT"]
+    text = "".join(f'getCvarInt({{"{name}"}}, 0);\n' for name in (*names, "TORCH_NCCL_QUUX_P2P_MODE"))
+    found = compared(tmp_path, "pytorch", {"torch/csrc/distributed/c10d/NCCLUtils.cpp": text})
+    assert [
+        "PyTorch's names: 1 new: TORCH_NCCL_QUUX_P2P_MODE",
+        "PyTorch's names: 1 gone: TORCH_NCCL_BLOCKING_WAIT",
+    ] == found
+
+
+def test_of_pytorchs_wheel_headers_and_whole_strings_of_libraries_count(tmp_path: Path) -> None:
+    """A mangled name is none; two strings that a compiler laid over each other are for a person to see."""
+    first, second, *rest = torch_names()
+    wheel = tmp_path / "torch-2.99.0-cp311-cp311-linux_x86_64.whl"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("torch/include/torch/csrc/distributed/c10d/X.hpp", "\n".join(f'"{name}"' for name in rest))
+        strings = "\0".join(("x", first, second, f"_ZN4c10dL20{first}E", f"{first}{second}", "TORCH_FR_QUUX", "y"))
+        file.writestr("torch/lib/libtorch_cuda.so", strings)
+    said = [line for line in facts.report([f"pytorch={wheel}"], TODAY) if "PyTorch" in line]
+    assert [f"PyTorch's names: 2 new: TORCH_FR_QUUX {first}{second}"] == said
+
+
 def test_flags_and_reasons_of_slurm_that_no_table_has_are_told(tmp_path: Path) -> None:
     flags = '\t{ NODE_STATE_DRAIN, "DRAIN" },\n\t{ NODE_STATE_NEW, "ASLEEP" },\n'
     code = 'drain_nodes(x, "Epilog error", 0);\nset_node_reason(n, "too old", now);\n'
@@ -119,6 +146,8 @@ def test_a_source_that_was_not_named_is_said(tmp_path: Path) -> None:
         list(facts.report(["linux=/x"], TODAY))
     with pytest.raises(SystemExit, match="is it the right repository"):
         list(facts.report([f"slurm={repository(tmp_path, {'a': 'b'})}"], TODAY))
+    with pytest.raises(SystemExit, match=r"no commit v9\.9"):
+        list(facts.report([f"pytorch={tmp_path}@v9.9"], TODAY))
 
 
 def test_what_is_installed_is_as_the_tables_have_it() -> None:

@@ -17,6 +17,7 @@ _SCONTROL_READS = ("show", "ping")
 _SYSTEMCTL_CHANGES = re.compile(r"\bsystemctl\s+(?:--\S+\s+)*(?:re)?(?:start|stop|load|boot|enable|disable|mask)\b")
 _JOB = re.compile(r"^(?:sudo\s+)?(?:srun|sbatch|salloc)\b|[;|&]\s*(?:srun|sbatch|salloc)\b")
 _SRUN_NODES = re.compile(r"^srun -w \{nodes\} (?P<what>[^;|&><]*|[^;|&><'\"]*'[^']*')$")
+_RESUMES = re.compile(r"\bscontrol\s+update\b.*\bstate=resume\b", re.IGNORECASE)
 _OF_SLURM = re.compile(r"\b(?:scontrol|srun|sbatch|salloc|sinfo|squeue|sacct|sdiag)\b")
 _WHOLE_UPDATE = re.compile(r"\baws\s+sagemaker\s+update-cluster-software\b(?!.*--instance-groups)")
 
@@ -40,6 +41,12 @@ def starts_job(command: str) -> bool:
 def of_slurm(command: str) -> bool:
     """Whether one of Slurm's programs is in it."""
     return bool(_OF_SLURM.search(command))
+
+
+@_ONCE
+def resumes(command: str) -> bool:
+    """Whether it returns a node to service."""
+    return bool(_RESUMES.search(command))
 
 
 @_ONCE

@@ -220,6 +220,8 @@ def withdrawn(item: Suggestion, subject: str, scene: Scene, rule: Rule) -> str:
         return SPECIAL[role].partition(":")[0]
     member, reading = scene.by_name.get(subject), scene.reading(subject)
     boots = item.harm in ACTS
+    if deeds.resumes(item.command) and _patched_now(member, scene):
+        return "HyperPod may be patching its group, and gives it back by itself"
     if reading and (reading.hands_off or (boots and reading.no_boot)) and rule.id != NO_RECOVERY.id:
         return reading.words
     if "{nodes}" in item.command and deeds.of_slurm(item.command) and not _of_slurm(member, scene):
@@ -227,6 +229,11 @@ def withdrawn(item: Suggestion, subject: str, scene: Scene, rule: Rule) -> str:
     if boots and scene.too_many:
         return "this looks like one cause, do not act node by node"
     return ""
+
+
+def _patched_now(member: Member | None, scene: Scene) -> bool:
+    group = scene.described.group(member.instance.group) if member and member.instance and scene.described else None
+    return group is not None and group.patching is not None and group.patching.holds(scene.members.now)
 
 
 def _is_gone(subject: str, scene: Scene) -> bool:

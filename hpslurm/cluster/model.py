@@ -26,6 +26,22 @@ _NO_GPU = re.compile(r"[cimrt]\d")  # families of instance types
 
 
 @dataclass(frozen=True)
+class Patching:
+    """Automatic patching of a group. ``begins`` is seconds since the epoch, None where no patch is planned.
+
+    ``waits`` is for how many seconds at most its instances are kept from new jobs before they are given back unpatched.
+    """
+
+    strategy: str
+    begins: float | None
+    waits: float
+
+    def holds(self, now: float) -> bool:
+        """Whether nodes may be kept from new jobs at this time, in seconds since the epoch."""
+        return self.begins is not None and self.begins <= now <= self.begins + self.waits
+
+
+@dataclass(frozen=True)
 class Group:
     """An instance group. ``role`` is controller, login, worker, or empty where nothing says.
 
@@ -50,6 +66,7 @@ class Group:
     plan: str = ""
     plan_status: str = ""
     spot: bool = False
+    patching: Patching | None = None
 
     @property
     def changing(self) -> bool:

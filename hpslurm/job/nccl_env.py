@@ -44,7 +44,13 @@ FOLDED = {
 }
 
 SHOWN = ("NCCL_", "OFI_NCCL_", "FI_", "TORCH_")
-OURS = ("NCCL_", "OFI_NCCL_", "FI_EFA_", "TORCH_NCCL_")  # prefixes under which a name may be a typing error
+OURS = (
+    "NCCL_",
+    "OFI_NCCL_",
+    "FI_EFA_",
+    "TORCH_NCCL_",
+    "TORCH_FR_",
+)  # prefixes of names that may be mistyped
 NEWEST = "2.32.3"  # NCCL, of the list of names
 NEWEST_PLUGIN = "1.21.1"
 ETC, HOME = "/etc/nccl.conf", ".nccl.conf"
@@ -266,7 +272,12 @@ def parted(name: str) -> tuple[str, str]:
     return prefix, name[len(prefix) :]
 
 
-_LISTS = {"NCCL_": ("present", "gone", "foreign"), "OFI_NCCL_": ("plugin_present", "plugin_gone")}
+_LISTS = {
+    "NCCL_": ("present", "gone", "foreign"),
+    "OFI_NCCL_": ("plugin_present", "plugin_gone"),
+    "TORCH_NCCL_": ("torch_present",),
+    "TORCH_FR_": ("torch_fr_present",),
+}
 
 
 @cache

@@ -128,7 +128,7 @@ def _bad_sizes(table: Table) -> Iterator[str]:
         for row, following in pairwise(sweep):
             if following.size <= row.size and (row.size or following.size):  # a share below 16 bytes is printed as 0
                 yield f"{size_name(following.size)} after {size_name(row.size)}: sizes must grow"
-        if most is not None and sweep[-1].size > most:
+        if most is not None and sweep[-1].size > most and not table.shortened:  # by hand, with the head of another run
             yield f"{size_name(sweep[-1].size)}, though nothing above {size_name(most)} was to run"
 
 

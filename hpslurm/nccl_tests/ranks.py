@@ -102,7 +102,12 @@ def _fit(table: Table, ranks: int) -> bool:
 
 
 def _hosts(facts: Facts, table: Table, *, elided: bool) -> int | None:
-    """Hosts in the list of devices; where that leaves some out, those that spoke in NCCL's log, too."""
+    """Hosts in the list of devices; where that leaves some out, those that spoke in NCCL's log, too.
+
+    A list without its beginning says nothing of how many there were.
+    """
+    if elided and not facts.output.log.hosts and all(device.rank for device in table.devices):
+        return None
     return len({*table.hosts, *facts.output.log.hosts} if elided else table.hosts) or None
 
 

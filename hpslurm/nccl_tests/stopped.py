@@ -244,7 +244,7 @@ def _ended_as_another(facts: Facts, table: Table) -> Finding | None:
 def _part_missing(facts: Facts, table: Table) -> Finding | None:
     if not table.rows:
         gone = "its rows"
-    elif table.bounds is None or table.average is None:
+    elif not table.footed:
         gone = "its last lines"
     else:
         return None

@@ -28,6 +28,7 @@ class Case:
         self.kinds = {event.pattern[5:] for event in self.all if event.pattern.startswith("kind:")}
         self._read_identities()
         self.life = self.of("life")
+        self.restarts = self.of("restart")
         self.began = self.of("life-began")
         self.busy = self.of("busy")
         self.files = {event.rank: event.file for event in self.of("file") if event.rank is not None}
@@ -84,6 +85,25 @@ class Case:
     def _late(self, event: Event) -> bool:
         row = self.patterns.by_id.get(event.pattern)
         return row is not None and row.late
+
+    def went_on(self, event: Event) -> bool:
+        """Whether several steps of work came after its last line, in the same file."""
+        return any(
+            (begins := whole(life.fact("recent"))) is not None
+            and life.file == event.file
+            and begins > max(event.line, event.last_line)
+            for life in self.life
+        )
+
+    def on_one_node(self) -> bool:
+        """All ranks were seen, on one host: what is between nodes plays no part."""
+        hosts = {event.host for event in self.of("identity")}
+        return len(hosts) == 1 and bool(self.of("one-node"))
+
+    def restarted(self, event: Event) -> bool:
+        """The launcher started its workers again afterwards, and their work went on."""
+        last = max(event.line, event.last_line)
+        return any(restart.file == event.file and last < restart.line for restart in self.restarts)
 
     def survived(self, event: Event) -> bool:
         """A retry of the start that succeeded: work went on after it, and none before it."""

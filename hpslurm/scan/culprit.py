@@ -91,8 +91,12 @@ def _most_named(events: Iterable[Event], cause: str) -> str:
 
 def _completed(case: Case, chosen: Event, found: Culprit, events: Sequence[Event]) -> Culprit:
     """The host of a rank, or the rank that the same cause's other lines name, as far as they agree."""
-    if chosen.role == ROOT and found.rank is None and found.local_rank is None and not found.host:
-        found = _from_others(chosen, found, events)
+    if chosen.role == ROOT and found.rank is None and found.local_rank is None:
+        if not found.host:
+            found = _from_others(chosen, found, events)
+        elif len({event.host for event in events if event.pattern == chosen.pattern and event.host}) > 1:
+            named = _from_others(chosen, replace(found, host=None, pid=None), events)  # the launcher says who was first
+            found = named if named.rank is not None and named.host else found
     if found.rank is not None and not found.host and (host := case.hosts.get(found.rank)):
         return replace(found, host=short(host))
     return found
@@ -116,7 +120,8 @@ def _from_others(chosen: Event, found: Culprit, events: Sequence[Event]) -> Culp
     ranks = {event.rank for event in events if event.cause == chosen.cause and event.rank is not None}
     if len(ranks) == 1 and all(event.pattern not in ENDS for event in events if event.rank in ranks):
         return replace(found, rank=ranks.pop())
-    if chosen.cause not in OF_PROCESS:
+    cause = model.causes().get(chosen.cause)
+    if chosen.cause not in OF_PROCESS and (cause is None or cause.blame != "job"):
         return replace(found, host=_only_host(chosen, events)) if not found.gpu else found
     ends = [event for event in events if event.pattern in ENDS and (event.host or event.rank is not None)]
     if not ends:

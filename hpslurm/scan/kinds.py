@@ -29,7 +29,7 @@ Lines = list[tuple[int, str]]  # line number, text
 KINDS = (
     ("nccl-tests", r"nThread \d+ nGpus|# nccl-tests version|Out of bounds values|Avg bus bandwidth|#\s+size\s+count\s+type|out-of-place\s+in-place"),  # noqa: E501
     ("nccl-log", r"NCCL (?:INFO|WARN|TRACE|VERSION) |NCCL version \d"),
-    ("kernel-log", r"NVRM: |^\[ *\+?\d+\.\d{3,}\]|\bkernel: |^\d{1,3},\d+,\d+,[-\w,=]+;|^kern +:|nvidia-nvswitch\d|nvidia-peermem"),  # noqa: E501
+    ("kernel-log", r"NVRM: |^\[ *\+?\d{1,8}\.\d{3,}\]|\bkernel: |^\d{1,3},\d+,\d+,[-\w,=]+;|^kern +:|nvidia-nvswitch\d|nvidia-peermem"),  # noqa: E501
     ("slurmctld-log", r"_slurm_rpc_|sched: Allocate|_job_complete:|slurmctld|^\[\d{4}-\d\d-\d\dT[\d:.]+\] (?:error: |debug|sched|backfill|_|update_node|node_did_resp|cleanup)"),  # noqa: E501
     ("slurmd-log", r"slurmd(?:\[|:)|launch task StepId|\[\d+\.(?:batch|extern|\d+)\] "),
     ("scontrol", r"^\s*NodeName=\S+ |^JobId=\d+ |^PartitionName="),

@@ -11,15 +11,18 @@ from hpslurm.core.text import whole
 from hpslurm.scan import prefix
 
 Lines = list[tuple[int, str]]  # line number, text
+WORKED = 2  # lines of work after a restart that show that it helped
 RECENT = 3  # lines of work that show that it went on, not only began again
 
 _LIFE = linear.compile(
-    r"\d{1,3}%\|[^|]*\| *\d+/\d+|(?:loss|Loss)\b(?: is)?[ :=]+\d|[Ee]poch(?: is)?[ :=\[]+\d+|(?:iter(?:ation)?|[Ss]tep)[ :=\[]+\d+[^\n]*(?:loss|time|lr|tok)|Init COMPLETE|"  # noqa: E501
+    r"\d{1,3}%\|[^|]*\| *\d+/\d+|(?:loss|Loss)\b['\"]?(?: is)?[ :='\"]+\d|[Ee]poch(?: is)?[ :=\[]+\d+|(?:iter(?:ation)?|[Ss]tep)[ :=\[]+\d+[^\n]*(?:loss|time|lr|tok)|Init COMPLETE|"  # noqa: E501
     r"Training (?:complete|finished|done)|tokens?/s|it/s\]|s/it\]|(?:samples?|img|images?)/s|Avg bus bandwidth|Out of bounds values : 0 OK|"  # noqa: E501
     r"throughput[ :=]+\d|elapsed time per iteration|Destroy COMPLETE|"
-    r"Connected after \d+ retries|Step created for StepId|"
+    r"Connected after \d+ retries|Step created for StepId|Completed store-based barrier for|"
     r"\.\.\. passed$|All tests passed|Test [Pp]assed|now responding"
 )
+# A step whose own figures are none shows nothing but that the program still runs.
+_NOT_A_NUMBER = linear.compile(r"(?i)(?:loss|grad(?:ient)?[ _]?norm)\W{0,4}nan\b")
 # Of these, what shows work itself, not only a start.
 _WORK = linear.compile(
     r"(?i)\bloss\b|\bepoch\b|\bstep\b|\biter(?:ation)?\b|tok(?:en)?s?/s|it/s|s/it|(?:samples?|img|images?)/s"
@@ -43,7 +46,16 @@ _ENDED = linear.compile(
     r"|\brank ?\d+\]?:? (?:finished|done|completed)"
     r"|\bexit(?:ed)?(?: with)?(?: code| status)?[ :=]+0"
     r"|`max_(?:steps|epochs)=\d+` reached)[\s.!)]*$"
+    r"|^(?:\W?\w+\W? )?(?:total|elapsed|overall) (?:training |run(?:ning)? |wall |elapsed )?time(?: taken)?[ :=]+\d"
+    r"[\d:.,]*"
+    r" ?(?:s|sec|secs|seconds|m|min|minutes|h|hours)?[\s.]*$"
 )
+# What NCCL's processes say when they end, many lines of each.
+_TORN_DOWN = linear.compile(
+    r"NCCL INFO (?:comm \S+ rank \d+ [^\n]*(?:Abort|Destroy) COMPLETE"
+    r"|\[Service thread\] Connection closed by localRank)"
+)
+_RESTART = linear.compile(r"(?i)\bwill restart (?:the )?worker group|\brestarting (?:the )?worker group")
 LAST_WORDS = 12  # lines at the end of a file, among which they stand: other ranks still say theirs
 _STEPS = linear.compile(r"(?i)\b(?:train\w*|epoch|step|iter\w*)\b|loss=|it\b")  # bars of the training itself
 
@@ -53,11 +65,12 @@ def events(path: str, lines: Lines) -> Iterator[Event]:
     yield from _bars(path, lines)
     yield from _proof(path, lines)
     yield from _last_words(path, lines)
+    yield from _restarts(path, lines)
 
 
 def _signs(path: str, lines: Lines) -> Iterator[Event]:
     """The first and the last sign of life; with the last goes where the last few began that show work."""
-    alive = [(number, line) for number, line in lines if _LIFE.search(line)]
+    alive = [(number, line) for number, line in lines if _LIFE.search(line) and not _NOT_A_NUMBER.search(line)]
     if not alive:
         return
     (first, began), (last, line) = alive[0], alive[-1]
@@ -105,9 +118,20 @@ def _proof(path: str, lines: Lines) -> Iterator[Event]:
             return
 
 
+def _restarts(path: str, lines: Lines) -> Iterator[Event]:
+    """The last time that a launcher said that it starts its workers again, if they worked afterwards."""
+    work = 0
+    for number, line in reversed(lines):
+        work += _LIFE.search(line) is not None and _WORK.search(line) is not None
+        if _RESTART.search(line):
+            if work >= WORKED:
+                yield Event("restart", NOISE, path, number, line[:300])
+            return
+
+
 def _last_words(path: str, lines: Lines) -> Iterator[Event]:
     """Where a file ends with the words of a program that did what it should: the first line that says so."""
-    spoken = [(number, line) for number, line in lines[-2 * LAST_WORDS :] if line.strip()]
+    spoken = [(number, line) for number, line in lines if line.strip() and not _TORN_DOWN.search(line)]
     for number, line in spoken[-LAST_WORDS:]:
         if _ENDED.search(line):
             yield Event("ended-well", NOISE, path, number, line[:300])

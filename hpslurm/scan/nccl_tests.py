@@ -135,7 +135,7 @@ class Table:
     cut: bool = False  # the device list was cut at 2048 characters, or by whoever wrote "..." there
     header: tuple[str, ...] = ()
     torn: int = 0  # lines that hold a piece of a row only
-    shortened: bool = False  # whoever copied it left rows out, and put dots there
+    shortened: bool = False  # whoever copied it left rows out, or the device list, and put dots there
     headless: bool = False  # its rows stand there without the header, whose columns were guessed by their number
     rows: list[Row] = field(default_factory=list)
     bounds: int | None = None
@@ -181,8 +181,12 @@ class Table:
     @property
     def complete(self) -> bool:
         """Head and footer came, and a row for each size that was asked for."""
-        footer = self.average is not None and self.bounds is not None
-        return footer and self.parameters is not None and bool(self.rows) and not self.missing
+        return self.footed and self.parameters is not None and bool(self.rows) and not self.missing
+
+    @property
+    def footed(self) -> bool:
+        """It counted its wrong values and came to its end; the average only repeats the rows."""
+        return self.bounds is not None and (self.average is not None or self.concluded)
 
     @property
     def wanted(self) -> int | None:
@@ -403,7 +407,10 @@ def unlabelled(line: str) -> tuple[str, str]:
 
 def bare(text: str) -> str:
     """The line without a label that is no launcher's, if what follows is one of nccl-tests' own lines."""
-    if ("#" not in text and "  " not in text) or _ROW.match(text) or text.lstrip()[:1] in ("#", ""):
+    head = text.lstrip()
+    if head[:1] == "#":  # indented, as in a list of a document
+        return head
+    if ("#" not in text and "  " not in text) or _ROW.match(text) or not head:
         return text
     match = _OURS.search(text, 0, MOST_PREFIX)
     # a number in front makes a table that somebody wrote by hand, and no label
@@ -554,7 +561,7 @@ class _Stream:
             table.reduced = int(match.group(1))
         elif (match := _ERROR.match(text)) is not None:
             table.errors.append(clean(match.group(1)))
-        elif table.rows and _DOTS.fullmatch(text):
+        elif (table.rows or not table.devices) and _DOTS.fullmatch(text):
             table.shortened = True
         elif table.devices and not table.header and (_ELIDED.search(text, 0, MOST_PREFIX) or _DOTS.fullmatch(text)):
             table.cut = True

@@ -28,12 +28,14 @@ class Pattern:
     beats: frozenset[str] = field(default=frozenset())
     check: str = ""
     transient: bool = False
+    outlived: bool = False
     echo: bool = False
     part: bool = False
     benign: bool = False
     late: bool = False
     seen: str = ""
     section: int = 0
+    teardown: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,12 +96,14 @@ def _row(number: int, row: dict[str, Any]) -> Pattern:
         frozenset(row.get("beats", ())),
         row.get("check", ""),
         row.get("transient", False),
+        row.get("outlived", False),
         row.get("echo", False),
         row.get("part", False),
         row.get("benign", False),
         row.get("late", False),
         row.get("seen", ""),
         row.get("section", 0),
+        row.get("teardown", False),
     )
 
 

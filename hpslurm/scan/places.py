@@ -52,11 +52,13 @@ def identities(path: str, lines: Lines) -> Iterator[Event]:
     """
     known: set[tuple[str, int | None]] = set()
     by_channel: dict[tuple[str, int | None], Event] = {}
+    members: set[tuple[str, int | None]] = set()  # threads of one process may be ranks, too
     world = 0
     for number, line in lines:
         if match := _COMM.search(line):
             mark = prefix.read(line)
             world = max(world, whole(match[2]) or 0)
+            members.add((mark.host, whole(match[1])))
             if (mark.host, mark.pid) not in known and len(known) < MOST_PROCESSES:
                 known.add((mark.host, mark.pid))
                 yield Event("identity", NOISE, path, number, "", rank=whole(match[1]), host=mark.host, pid=mark.pid,
@@ -71,6 +73,8 @@ def identities(path: str, lines: Lines) -> Iterator[Event]:
                     host=mark.host, pid=mark.pid, local_rank=mark.local_rank,
                 )  # fmt: skip
     yield from (event for process, event in by_channel.items() if process not in known)
+    if world == len(members) and len({host for host, _ in members}) == 1:
+        yield Event("one-node", NOISE, path, 1, "", host=members.pop()[0])
     if world > 1:
         yield Event("world", NOISE, path, 1, "", facts=(("world", str(world)),))
 

@@ -52,6 +52,7 @@ _KMSG = linear.compile(r"\d{1,3},\d+,\d+,[-\w,=]+; ?")
 _KERN = linear.compile(r"(?:kern|user|daemon) *: ?(?:emerg|alert|crit|err|warn|warning|notice|info|debug) *: ?")
 _NCCL = linear.compile(r"\[?([A-Za-z0-9][\w.-]{0,252}):(\d{1,8}):(\d{1,8})\]? \[(?P<device>-?\d+)\] ?")
 _NCCL_SHORT = linear.compile(r"([A-Za-z0-9][\w.-]{0,252}):(\d{1,8}) \[(?P<device>-?\d+)\] ?")
+_OPEN_MPI = linear.compile(r"\[([A-Za-z][\w.-]{0,252}):(\d{2,8})\] ")
 _UCX = linear.compile(r"\[\d+\.\d+\] \[([\w.-]+):(\d+):\d+\] +")
 _DEVICE = linear.compile(r"\[(\d{1,2})\] (?=NCCL |\S+:\d+ NCCL )")
 _ADDRESS = linear.compile(r"(\d{1,3}(?:\.\d{1,3}){3}): ")
@@ -274,6 +275,7 @@ _DIALECTS: tuple[tuple[re.Pattern[str], Dialect], ...] = (
     (_DEFAULT, _local_rank),
     (_RAY, _ray),
     (_UCX, _host_and_pid),
+    (_OPEN_MPI, _host_and_pid),
     (_NCCL, _nccl),
     (_NCCL_SHORT, _nccl),
     (_DEVICE, _local_rank),

@@ -107,20 +107,32 @@ def _from_findings(findings: Iterable[Finding]) -> Iterable[Event]:
 
 
 def _not_survived(case: Case, events: list[Event]) -> list[Event]:
-    """Without retries that succeeded: work went on after the last of them."""
+    """Without retries that succeeded, what later work shows to be over, and what a restart healed."""
     by_id = case.patterns.by_id
     return [
         event for event in events
-        if not ((row := by_id.get(event.pattern)) and row.transient and case.survived(event))
+        if not (
+            ((row := by_id.get(event.pattern)) and row.transient and case.survived(event))
+            or (row is not None and row.outlived and case.went_on(event))
+            or (case.restarted(event) and not _of_hardware(event))
+            or (event.cause == "gdr_missing" and case.on_one_node())
+        )
     ]  # fmt: skip
+
+
+def _of_hardware(event: Event) -> bool:
+    cause = model.causes().get(event.cause)
+    return cause is not None and cause.hardware
 
 
 def _not_fatal(case: Case, events: list[Event]) -> list[Event]:
     """Without what would have ended a program that ran to its end and said so after all of it."""
+    by_id = case.patterns.by_id
     ended = {event.file: event.line for event in case.of("ended-well")}
     loud = {
         event.file for event in [*case.roots, *case.symptoms]
         if event.file in ended and (event.line < 0 or max(event.line, event.last_line) > ended[event.file])
+        and not ((row := by_id.get(event.pattern)) and row.teardown)
     }  # fmt: skip
     causes = model.causes()
     return [

@@ -1,4 +1,4 @@
-"""Short outputs that people paste beside a log: fi_info, df, ulimit, ibstat."""
+"""Short outputs that people paste beside a log: fi_info, df, ulimit, ibstat, dcgmi nvlink."""
 
 from __future__ import annotations
 
@@ -22,11 +22,15 @@ _LIMIT = linear.compile(
 _IBSTAT = linear.compile(r"Physical state|CA '|Port \d")
 _IBSTAT_DOWN = linear.compile(r"\s*State:\s*Down\b")
 _PORT_DOWN = linear.compile(r"\s*state:\s+PORT_DOWN|.*link mlx5_\d+/\d state DOWN")
+_GPU_ID = linear.compile(r"\s*gpuId (\d+):\s*$")
+_LINKS = linear.compile(r"\s*[UDX_](?: [UDX_])+\s*$")  # up, down, disabled, not supported
 _OTHER_PROVIDER = linear.compile(r"^provider: (?!efa)", re.MULTILINE)
 
 
 def events(path: str, lines: Lines, text: str) -> Iterator[Event]:
     yield from _no_data(path, lines)
+    if "NvLink Link Status" in text:
+        yield from _links(path, lines)
     ibstat = _IBSTAT.search(text) is not None
     for number, line in lines:
         if row := _row(line, ibstat):
@@ -40,6 +44,16 @@ def _no_data(path: str, lines: Lines) -> Iterator[Event]:
         if _NO_DATA.match(line.strip()):
             yield evidence("fi-info-bare", path, number, line.strip())
             return
+
+
+def _links(path: str, lines: Lines) -> Iterator[Event]:
+    """``dcgmi nvlink --link-status``: a letter a link, below the GPU's number."""
+    gpu = ""
+    for number, line in lines:
+        if match := _GPU_ID.match(line):
+            gpu = match[1]
+        elif gpu and _LINKS.match(line) and "D" in line:
+            yield evidence("dcgmi-link-down", path, number, line.strip(), gpu=gpu)
 
 
 def _row(line: str, ibstat: bool) -> str:

@@ -19,8 +19,13 @@ SHORTEST, LONGEST = 6, 1000  # characters of a line that is looked at
 PREFIX = 120  # characters in which a level stands
 LEAST = 6  # gravity of a line that may speak for a cause
 # Words of settings, of good ends and of talk about errors: no trouble.
+# A machine that boots looks for much that it does not have; what counts of it, rows of patterns.toml know.
+BOOT = 60.0  # seconds of uptime
+_UPTIME = linear.compile(r"(?:<\d+>)?\[ *(\d{1,8}\.\d+)\]")
 _NO_TROUBLE = linear.compile(
     r"(?i)\b(?:no|0|zero|without|ignor\w+|any) (?:errors?|failures?|problems?|issues?|exceptions?)\b"
+    r"(?! (?:callback|handler))"
+    r"|\berrors=(?:remount-ro|continue|panic)\b"
     r"|\berrors?[\w ]{0,12}[=:] *(?:0\b|none|false|\[\]|null)"
     r"|(?:fail|error|timeout|missing|lost|dead|abort|kill|retr)\w{0,30}(?:-\w{0,30})?[ \"']{0,4}[=:] ?"
     r"[\"']?(?:[\d.]+|true|false|none|null|yes|no|auto|ignore|\w{1,12})?[\"']?[,}\s]*$"
@@ -100,7 +105,9 @@ def event_of(path: str, number: int, line: str, year: int) -> Event | None:
         return None
     line = line[:LONGEST]
     begin = line[:PREFIX]
-    informs, warns = _LEVEL.search(begin) is not None, _WARNING.search(begin) is not None
+    uptime = _UPTIME.match(line)
+    boots = uptime is not None and float(uptime[1]) < BOOT
+    informs, warns = boots or _LEVEL.search(begin) is not None, _WARNING.search(begin) is not None
     gravity //= 2 if informs else 1
     mark = prefix.read(line, year)
     about = None if informs or warns or gravity < LEAST else subject_of(mark.text)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from hpslurm.core.finding import Culprit, Diagnosis, Event
 from hpslurm.core.text import clean
+from hpslurm.scan.gpu_names import pci
 from hpslurm.scan.reason import HEALTHY, UNDETERMINED
 from hpslurm.show import render, screen
 
@@ -151,7 +152,7 @@ def who(culprit: Culprit) -> str:
     if culprit.pid is not None:
         parts.append(f"pid {culprit.pid}")
     if culprit.peer:
-        parts.append(f"peer {culprit.peer}")
+        parts.append(f"{'network card' if pci(culprit.peer) else 'peer'} {culprit.peer}")
     return clean(", ".join(parts), 200)
 
 

@@ -63,11 +63,17 @@ OPERATIONS = (
     Operation("ec2", "DescribeSecurityGroupRules", "whether EFA traffic may pass between the instance groups"),
     Operation("ec2", "DescribeSubnets", "zones and free addresses of the cluster's subnets"),
     Operation("ec2", "DescribeVpcEndpoints", "whether S3 can be reached; only when a lifecycle script could not"),
-    Operation("logs", "FilterLogEvents", "health agent, deep health checks and lifecycle scripts", _LOG_GROUP),
+    Operation(
+        "logs",
+        "FilterLogEvents",
+        "health agent, deep checks, lifecycle scripts, and what jobs printed",
+        _LOG_GROUP,
+    ),
     Operation("sagemaker", "DescribeCluster", "status, instance groups, network and recovery mode", _CLUSTER),
     Operation("sagemaker", "DescribeClusterEvent", "why something failed; for errors and warnings only", _CLUSTER),
     Operation("sagemaker", "ListClusterEvents", "what HyperPod did to the cluster", _CLUSTER),
     Operation("sagemaker", "ListClusterNodes", "every instance, its state and its host name", _CLUSTER),
+    Operation("sagemaker", "ListClusterOperations", "scaling and deep health checks that are under way", _CLUSTER),
     Operation("sagemaker", "ListClusters", "which clusters there are, when none or a wrong one was named"),
     Operation("sts", "GetCallerIdentity", "whose permissions these are", free=True),
 )
@@ -277,22 +283,33 @@ class Aws:
         return Listing(tuple(items), f"only the first {len(items)} read: stopped after {pages} pages")
 
     def log_lines(
-        self, group: str, prefix: str, pattern: str, since: float, *, most: int = 2000, pages: int = 40
+        self,
+        group: str,
+        prefix: str,
+        pattern: str,
+        since: float,
+        *,
+        most: int = 2000,
+        pages: int = 40,
+        without: tuple[str, ...] = (),
     ) -> Listing:
         """Newest lines of all streams under the prefix; ``since`` in seconds since the epoch.
+
+        Streams that begin with one of ``without`` do not count.
 
         Filtering by stream prefix reads a thousand nodes at once and, unlike Insights,
         costs nothing. Empty pages with a token are normal.
         """
         asked: dict[str, Any] = {
             "logGroupName": group,
-            "logStreamNamePrefix": prefix,
             "startTime": int(since * 1000),
             "filterPattern": pattern,
         }
+        if prefix:
+            asked["logStreamNamePrefix"] = prefix
         if self.knows("logs", "FilterLogEvents", "startFromHead"):
             asked["startFromHead"] = False
-        share = _Share()
+        share = _Share(without)
         listing = self.listed(
             "logs",
             "FilterLogEvents",
@@ -312,12 +329,15 @@ class Aws:
 class _Share:
     """Which log lines to keep, so that no stream, and no line that comes again and again, uses up what may be read."""
 
-    def __init__(self) -> None:
+    def __init__(self, without: tuple[str, ...] = ()) -> None:
+        self._without = without
         self._streams: Counter[str] = Counter()
         self._alike: Counter[tuple[str, str]] = Counter()
 
     def keep(self, line: dict[str, Any]) -> bool:
         stream = str(line.get("logStreamName"))
+        if stream.startswith(self._without):
+            return False
         kind = (stream, _CHANGES.sub("0", str(line.get("message"))[:1000]))
         self._alike[kind] += 1
         if self._alike[kind] > LOG_ALIKE:

@@ -69,7 +69,13 @@ _CREDENTIALS = {
     "UnrecognizedClientException",
 }
 _MISSING = {"ResourceNotFound", "ResourceNotFoundException"}
-_UNSUPPORTED = {"InvalidParameterException", "ValidationException", "ValidationError", "UnsupportedOperation"}
+_UNSUPPORTED = {
+    "InvalidParameterException",
+    "UnknownOperationException",  # an operation that the service does not have there, or not yet
+    "UnsupportedOperation",
+    "ValidationError",
+    "ValidationException",
+}
 _NO_CLUSTER = re.compile(r"(?i)\b(?:not found|does not exist|could not find|no such)\b")
 
 

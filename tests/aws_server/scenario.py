@@ -6,6 +6,7 @@
                               names (host names, {} counts from 1; by the address where there is none),
                               coming (asked for, without an instance yet), no_dns (without a host name)
     [[events]]                minutes (ago), level, text, group, instance, failure, about (EventMetadata)
+    [[operations]]            minutes (ago), type, status
     [[rules]]                 group, egress, protocol, ports, and one of other_group, cidr, prefix
     [[subnets]]               id, zone, cidr, free, vpc
     [[endpoints]]             id, service (its last word), vpc
@@ -50,6 +51,7 @@ class Scenario:
     page: int = 100  # the most that one page of a SageMaker list holds
     log_page: int = 1000
     sessions: bool = False  # whether ssm may be asked for sessions
+    operations: list[dict[str, Any]] = field(default_factory=list)
     empty_log_pages: int = 0  # CloudWatch sends empty pages with a token before the ones that hold something
 
     @property
@@ -92,6 +94,7 @@ def load(source: str | dict[str, Any], now: float | None = None) -> Scenario:
         raw.get("page", 100),
         raw.get("log_page", 1000),
         raw.get("sessions", False),
+        [_operation(number, row, cluster, now) for number, row in enumerate(raw.get("operations", []))],
         raw.get("empty_log_pages", 0),
     )
 
@@ -183,6 +186,16 @@ def _event(number: int, row: dict[str, Any], cluster: dict[str, Any], now: float
         if ours in row:
             event[theirs] = row[ours]
     return event
+
+
+def _operation(number: int, row: dict[str, Any], cluster: dict[str, Any], now: float) -> dict[str, Any]:
+    return {
+        "OperationId": f"{number:08x}-1111-4111-8111-000000000000",
+        "ClusterArn": cluster["ClusterArn"],
+        "Type": row["type"],
+        "Status": row.get("status", "InProgress"),
+        "CreationTime": now - row.get("minutes", 10) * 60,
+    }
 
 
 def _rule(number: int, row: dict[str, Any]) -> dict[str, Any]:

@@ -72,6 +72,7 @@ class Server:
             "sagemaker:ListClusterNodes": self._list_nodes,
             "sagemaker:ListClusterEvents": self._list_events,
             "sagemaker:DescribeClusterEvent": self._describe_event,
+            "sagemaker:ListClusterOperations": self._list_operations,
             "logs:FilterLogEvents": self._filter_log_events,
             "ec2:DescribeSecurityGroupRules": self._rules,
             "ec2:DescribeSubnets": self._subnets,
@@ -266,6 +267,12 @@ class Server:
                 }
                 return {"EventDetails": about}
         raise Refused("ResourceNotFound", "Event is not found")
+
+    def _list_operations(self, asked: dict[str, Any]) -> dict[str, Any]:
+        self._named(asked)
+        rows = [row for row in self.scenario.operations if asked.get("Status") in (None, row["Status"])]
+        rows.sort(key=lambda row: -row["CreationTime"])
+        return self._page(rows, "ClusterOperationSummaries", asked)
 
     # ssm
 

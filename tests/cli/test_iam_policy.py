@@ -32,9 +32,13 @@ def test_permissions_are_bound_to_clusters_and_their_logs_where_aws_lets_them_be
     words = ("--region", "us-west-2", "--account", "123456789012")
     by_resource = {one["Resource"][0]: one["Action"] for one in json.loads(printed(*words))["Statement"]}
     clusters = by_resource["arn:aws:sagemaker:us-west-2:123456789012:cluster/*"]
-    assert ["DescribeCluster", "DescribeClusterEvent", "ListClusterEvents", "ListClusterNodes"] == [
-        action.removeprefix("sagemaker:") for action in clusters
-    ]
+    assert [
+        "DescribeCluster",
+        "DescribeClusterEvent",
+        "ListClusterEvents",
+        "ListClusterNodes",
+        "ListClusterOperations",
+    ] == [action.removeprefix("sagemaker:") for action in clusters]
     assert ["logs:FilterLogEvents"] == by_resource[
         "arn:aws:logs:us-west-2:123456789012:log-group:/aws/sagemaker/Clusters/*"
     ]

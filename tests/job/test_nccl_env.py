@@ -162,6 +162,8 @@ def test_one_variable_is_judged_by_instance_type() -> None:
         ("NCCL_DEBUG_SUBSYSTEM", "NCCL_DEBUG_SUBSYS"),
         ("NCCL_IGNORE_CPU_AFINITY", "NCCL_IGNORE_CPU_AFFINITY"),
         ("FI_EFA_USE_DEVICE_RDMAS", "FI_EFA_USE_DEVICE_RDMA"),
+        ("TORCH_NCCL_DEBUG_INFO_PIP_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"),
+        ("TORCH_FR_BUFER_SIZE", "TORCH_FR_BUFFER_SIZE"),
         ("TORCH_NCCL_BLOCKNG_WAIT", "TORCH_NCCL_BLOCKING_WAIT"),
         ("OFI_NCCL_PROTOCOLL", "OFI_NCCL_PROTOCOL"),
         ("OFI_NCCL_DISABLE_DMA_BUF", "OFI_NCCL_DISABLE_DMABUF"),
@@ -248,6 +250,12 @@ def test_dma_buf_is_switched_on_only_where_it_was_off() -> None:
 
 def test_unknown_names_of_libraries_whose_list_is_not_complete_are_left_alone() -> None:
     assert [] == found("TORCH_NCCL_SOMETHING_QUITE_NEW", "1")
+    assert [] == found("TORCH_FR_SOMETHING_QUITE_NEW", "1")
+
+
+@pytest.mark.parametrize("name", ["TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_RANKS_PER_ROOT", "TORCH_FR_CPP_STACK"])
+def test_a_name_that_pytorch_reads_is_known_without_a_row(name: str) -> None:
+    assert [] == found(name, "1")
 
 
 def test_findings_of_one_verdict_are_one_finding() -> None:

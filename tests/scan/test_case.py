@@ -84,3 +84,33 @@ def test_a_process_is_the_rank_whose_side_of_a_channel_it_prints(channel: str, r
 def test_an_address_of_another_layout_is_told_from_one_that_is_not_there(family: int, cause: str):
     line = f"n2:77:99 [0] NCCL WARN ncclSocketInit: connecting to address  with family {family} is neither AF_INET(2)"
     assert cause == diagnose(f"{line} nor AF_INET6(10)\n".encode()).cause
+
+
+FAILED = "RuntimeError: NCCL error: unhandled system error, NCCL version 2.4.8\n"
+RESTART = "[INFO] api: [default] Worker group FAILED. 3/3 attempts left; will restart worker group\n"
+STEP = "Epoch: [1][{}/782] Loss 4.2\n"
+
+
+@pytest.mark.parametrize("after, healthy", [(2, True), (1, False)])
+def test_what_a_restart_healed_is_no_trouble(after: int, healthy: bool):
+    log = STEP.format(1) + FAILED + RESTART + "".join(STEP.format(2 + step) for step in range(after))
+    assert healthy == (diagnose(log.encode()).cause == "healthy")
+    assert "healthy" != diagnose((log + FAILED).encode()).cause  # it failed again
+
+
+RANK = "n1:77:78 [{0}] NCCL INFO comm 0x55{0} rank {0} nranks 2 cudaDev {0} busId 17000\n"
+STAGED = "n1:77:78 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'\n"
+
+
+@pytest.mark.parametrize("ranks, staged", [((0, 1), False), ((0,), True)])
+def test_gpudirect_plays_no_part_where_all_ranks_are_on_one_node(ranks: tuple[int, ...], staged: bool):
+    log = "".join(map(RANK.format, ranks)) + STAGED
+    assert staged == (diagnose(log.encode()).cause == "gdr_missing")
+
+
+@pytest.mark.parametrize("uptime, cause", [(59.0, "healthy"), (61.0, "iface_wrong")])
+def test_what_a_booting_kernel_does_not_find_is_no_trouble(uptime: float, cause: str):
+    assert (
+        cause
+        == diagnose(f"[ {uptime}45545] mei_me 0000:00:16.0: Device doesn't have valid ME Interface\n".encode()).cause
+    )

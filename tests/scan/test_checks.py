@@ -208,3 +208,46 @@ def test_a_node_that_cannot_run_jobs_at_all_is_a_matter_of_its_configuration():
     assert "slurm_node_config" == diagnosis.cause
     assert diagnosis.culprit is not None
     assert "n1" == diagnosis.culprit.host
+
+
+@pytest.mark.parametrize(
+    ("test", "cause"),
+    [
+        ("GPU Memory", "gpu_ecc"),
+        ("memtest", "gpu_ecc"),
+        ("Page Retirement", "gpu_ecc"),
+        ("Memory Bandwidth", "gpu_ecc"),
+        ("NVBandwidth", "gpu_nvlink"),
+        ("Diagnostic", "data_corruption"),
+        ("PCIe", "slow_bandwidth"),
+        ("Targeted Power", "straggler"),
+    ],
+)
+@pytest.mark.parametrize("above", [True, False], ids=["in the line above", "in the same line"])
+def test_which_of_dcgms_tests_failed_decides_the_cause(test: str, cause: str, above: bool) -> None:
+    rows = [f"| {test:<25} | Pass - GPUs: 1, 2 |", f"| {'':<25} | Fail - GPU: 3 |"]
+    text = "\n".join(rows if above else [f"| {test:<25} | Fail - GPU: 3 |"])
+    assert [(cause, "3")] == [(event.cause, event.gpu) for event in events_of(text.encode()) if event.cause]
+
+
+def test_what_dcgms_watches_say_counts_as_well() -> None:
+    text = "| GPU ID: 2 | Failure    |\n|           | Memory system: Failure - too many pages retired |\n"
+    assert ["gpu_ecc"] == [event.cause for event in events_of(text.encode()) if event.pattern == "dcgm-test"]
+
+
+@pytest.mark.parametrize("line", [
+    "| Persistence Mode          | Fail                                           |",
+    "| NVML Library              | Fail                                           |",
+    "| Overall Health            | Failure                                        |",
+    "| GPU Memory                | Pass - All                                     |",
+    "| test_login                | Failing over to the second server              |",
+])  # fmt: skip
+def test_dcgms_words_on_software_and_other_tables_name_no_gpu(line: str) -> None:
+    assert [] == [event for event in events_of(line.encode()) if event.pattern == "dcgm-test"]
+
+
+def test_megatron_names_rank_gpu_and_node_of_the_loss_that_is_no_number() -> None:
+    said = "AssertionError: Rank 13: found NaN in local forward loss calculation. Device: 5, node: ip-10-1-0-7"
+    culprit = reason(events_of(f"{said}\n".encode())).culprit
+    assert culprit is not None
+    assert (13, "5", "ip-10-1-0-7") == (culprit.rank, culprit.gpu, culprit.host)

@@ -203,6 +203,15 @@ def test_log_lines_come_newest_first_past_empty_pages():
         assert "only the first 2 read" == door().log_lines(group, "LifecycleConfig/", "", 0, most=2).trouble
 
 
+def test_lines_of_streams_that_are_not_wanted_use_up_nothing():
+    noise = [{"stream": "Own/i-1", "minutes": n / 10, "text": f"ERROR {n}"} for n in range(1, 9)]
+    theirs = [{"stream": "i-1/training", "minutes": 3, "text": "ERROR of a job"}]
+    with serve(with_trouble() | {"log_page": 2, "logs": [*noise, *theirs]}) as server:
+        listing = door().log_lines(server.scenario.log_group, "", "", 0, most=2, without=("Own/",))
+        assert (["ERROR of a job"], "") == ([item["message"] for item in listing.items], listing.trouble)
+        assert all("logStreamNamePrefix" not in asked for _, asked in server.asked)
+
+
 def test_account_ids_are_masked_in_arns_only():
     assert "arn:aws:sagemaker:us-west-2:********9012:cluster/abc" == aws_errors.mask(
         "arn:aws:sagemaker:us-west-2:123456789012:cluster/abc"

@@ -23,7 +23,10 @@ from hpslurm.cluster.aws import (
     hyperpod,
     instances,
     lifecycle,
+    operations,
+    patching,
     security_groups,
+    training_logs,
     whom,
     zones,
 )
@@ -92,11 +95,14 @@ CHECKS = (
     aws_row("hyperpod_instances", instances),
     aws_row("hyperpod_capacity", capacity),
     aws_row("hyperpod_events", events),
+    aws_row("hyperpod_operations", operations),
+    aws_row("hyperpod_patching", patching),
     aws_row("security_groups", security_groups),
     aws_row("zones", zones),
     aws_row("health_agent", health_agent),
     aws_row("deep_checks", deep_checks),
     aws_row("lifecycle", lifecycle),
+    aws_row("training_logs", training_logs),
 )
 
 

@@ -78,7 +78,14 @@ LogLines = tuple[tuple[LogLine, ...], str]  # newest first, and why they are not
 
 
 def fetch(
-    aws: Aws, cluster: Cluster, prefix: str, pattern: str, since: float, most: int = 2000, pages: int = 40
+    aws: Aws,
+    cluster: Cluster,
+    prefix: str,
+    pattern: str,
+    since: float,
+    most: int = 2000,
+    pages: int = 40,
+    without: tuple[str, ...] = (),
 ) -> LogLines:
     """Lines of all streams under the prefix, newest first, and why they are not all.
 
@@ -86,7 +93,7 @@ def fetch(
     """
     group = log_group(cluster)
     try:
-        listing = aws.log_lines(group, prefix, pattern, since, most=most, pages=pages)
+        listing = aws.log_lines(group, prefix, pattern, since, most=most, pages=pages, without=without)
     except NotFound:
         raise NotFound(
             f"log group {group} does not exist: turn CloudWatch logs of the cluster on, or the cluster's creation "
@@ -108,12 +115,18 @@ def parse(raw: dict[str, Any]) -> LogLine:
 
 
 def log_need(
-    name: str, prefix: str, pattern: str, after: Need[LogLines] | None, most: int = 2000, pages: int = 40
+    name: str,
+    prefix: str,
+    pattern: str,
+    after: Need[LogLines] | None,
+    most: int = 2000,
+    pages: int = 40,
+    without: tuple[str, ...] = (),
 ) -> Need[LogLines]:
     """Lines of some streams, one such read after another: CloudWatch allows few a second, and refuses all or none."""
 
     def read(source: Source, _: View) -> LogLines:
-        return fetch(source.aws, source.cluster, prefix, pattern, source.since, most, pages)
+        return fetch(source.aws, source.cluster, prefix, pattern, source.since, most, pages, without)
 
     return Need(name, read, after)
 

@@ -17,7 +17,7 @@ from typing import Any
 from hpslurm.cluster import holders
 from hpslurm.cluster.aws.view import CLUSTER, Need, Source, View
 from hpslurm.cluster.failures import failure_of
-from hpslurm.cluster.model import CHANGING, CONTROLLER, LOGIN, SPECIAL, WORKER, Cluster, Group, Instance
+from hpslurm.cluster.model import CHANGING, CONTROLLER, LOGIN, SPECIAL, WORKER, Cluster, Group, Instance, Patching
 from hpslurm.cluster.model import UPDATING as UNDER_UPDATE
 from hpslurm.core.finding import CONFIGURE, LOOK, P0, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
@@ -43,6 +43,7 @@ STRANGE = Rule("hyperpod-status-unknown", P1, "HyperPod reports a status that hp
 NEW_VALUE = Rule("hyperpod-value-unknown", P2, "HyperPod reports a setting that hpslurm does not know", SECTION)
 
 STUCK_MINUTES = 90  # HyperPod may retry; without a new attempt for this long it has stopped
+IDLE_WAIT_SECONDS = 86400  # the API's default of AutoPatchConfig.IdleWaitWindowInSeconds
 PLAN_OVER = ("Expired", "Failed")  # status of a training plan that gives no instances any more
 # status of an instance: what is going on, and how long it takes, in words
 WORKING = {
@@ -120,6 +121,18 @@ def _group(raw: dict[str, Any], vpc: dict[str, Any]) -> Group:
         plan=clean(str(raw.get("TrainingPlanArn") or "").rpartition("/")[2], 80),
         plan_status=clean(raw.get("TrainingPlanStatus") or "", 80),
         spot="Spot" in (raw.get("CapacityRequirements") or {}),
+        patching=_patching(raw.get("AutoPatchConfig") or {}),
+    )
+
+
+def _patching(raw: dict[str, Any]) -> Patching | None:
+    if not raw:
+        return None
+    schedule = raw.get("CurrentPatchSchedule") or {}
+    return Patching(
+        strategy=raw.get("PatchingStrategy") or "",
+        begins=seconds(schedule.get("NextPatchDate")),
+        waits=float(raw.get("IdleWaitWindowInSeconds") or IDLE_WAIT_SECONDS),
     )
 
 

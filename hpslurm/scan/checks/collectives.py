@@ -238,6 +238,13 @@ def _checksum(hit: Hit, match: re.Match[str], context: Context) -> bool:
     return True
 
 
+@check("fsdporder")
+def _fsdp_order(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    """FSDP holds every rank against rank 0, and names the first that differs."""
+    hit.facts["named_rank"] = match["rank"]
+    return True
+
+
 @check("nan")
 def _nan(hit: Hit, match: re.Match[str], context: Context) -> bool:
     if re.search(
@@ -245,4 +252,5 @@ def _nan(hit: Hit, match: re.Match[str], context: Context) -> bool:
     ):
         return False
     hit.turn("nan-loss")
-    return not re.search(r"(?i)skipp|reducing (?:the )?(?:loss )?scale|loss scale to (?!0\b|1e-)", hit.line)
+    told = re.sub(r"(?i)skipped iterations:\s*0\b", "", hit.line)  # a column of a report that is always printed
+    return not re.search(r"(?i)skipp|reducing (?:the )?(?:loss )?scale|loss scale to (?!0\b|1e-)", told)

@@ -47,6 +47,22 @@ def _xid(hit: Hit, match: re.Match[str], context: Context) -> bool:
     return True
 
 
+@check("dcgm")
+def _dcgm(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    """Which test it was may stand in a line above; what failed of the software says nothing of a GPU."""
+    test = (match["test"] or match["health"] or "").strip(" ->")
+    above = iter(context.before(6))
+    while not test and (line := next(above, "")):
+        cells = line.split("|")
+        test = cells[1].strip() if len(cells) > 2 else ""
+    if re.search(r"(?i)^overall|^gpu\b(?! mem)|^$", test):  # a sum of others
+        return False
+    named = re.search(r"\bGPUs?:? ?(\d+)", hit.line)
+    hit.gpu = named[1] if named else ""
+    hit.facts["test"] = test
+    return hit.turn_by("dcgm", test)
+
+
 @check("sxid")
 def _sxid(hit: Hit, match: re.Match[str], context: Context) -> bool:
     hit.turn("sxid-fatal")
@@ -169,3 +185,12 @@ def _acs(hit: Hit, match: re.Match[str], context: Context) -> bool:
     elif "HINT" in hit.line:
         hit.turn("acs-hint")
     return not re.search(r"ACS (?:is )?(?:disabled|off)\b", hit.line)
+
+
+@check("amdgpu")
+def _amd_gpu(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    """Only some of the driver's lines name the GPU; they stand close together."""
+    if not hit.gpu:
+        near = re.search(r"amdgpu ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d): ", context.around(8))
+        hit.gpu = pci(near[1]) if near else ""
+    return True

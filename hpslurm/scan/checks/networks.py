@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from hpslurm.core import linear
 from hpslurm.scan.hit import Context, Hit, check
 
 
@@ -49,11 +50,16 @@ def _loopback(hit: Hit, match: re.Match[str], context: Context) -> bool:
 BOOT = 120.0  # seconds of uptime in which links come and go
 
 
+_CARD = linear.compile(r"\b\w+ ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)\b")  # a driver, and which of its cards
+
+
 @check("netlink")
 def _net_link(hit: Hit, match: re.Match[str], context: Context) -> bool:
     uptime = re.search(r"^(?:<\d>)?\[ *(\d+\.\d+)\]", hit.line)
     if uptime and float(uptime[1]) < BOOT:
         return False
+    if (card := _CARD.search(hit.line)) and not hit.peer:
+        hit.peer = card[1]
     return not re.search(r"NCCL|ProcessGroup|[Ll]ink (?:is )?[Uu]p|becomes ready", hit.line)
 
 
@@ -147,11 +153,14 @@ def _other_provider(hit: Hit, match: re.Match[str], context: Context) -> bool:
     return not any(re.search(r"Selected [Pp]rovider is (?!tcp|sockets|udp)", line) for line in context.after(20))
 
 
+_HELP_HOST = re.compile(r"\s*(?:Hostname|Local host|Host): +([\w.-]+)")
+
+
 @check("helpblock")
 def _help_block(hit: Hit, match: re.Match[str], context: Context) -> bool:
     """Open MPI's help texts name the host some lines on."""
     for line in context.after(8):
-        if named := re.match(r"\s*(?:Hostname|Local host|Host): +([\w.-]+)", line):
+        if named := _HELP_HOST.match(line):
             hit.host = named[1]
             break
     return "ibv_reg_mr" not in match[0] or "NCCL" not in hit.line
@@ -160,6 +169,16 @@ def _help_block(hit: Hit, match: re.Match[str], context: Context) -> bool:
 _MACHINE = re.compile(
     r"\b(p3dn|p4de?|p5en|p5e?|p6(?:-b\d+)?|g[456]e?|trn[12]|nd?v[2345]|ncv4|ndv[45]|a[23])\b", re.IGNORECASE
 )
+
+
+@check("portevent")
+def _port_event(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    """Open MPI's help text names the host some lines above."""
+    for line in context.before(4):
+        if named := _HELP_HOST.match(line):
+            hit.host = named[1]
+            break
+    return True
 
 
 @check("topoenv")

@@ -104,6 +104,8 @@ def _module_missing(hit: Hit, match: re.Match[str], context: Context) -> bool:
 def _segfault(hit: Hit, match: re.Match[str], context: Context) -> bool:
     if re.search(r"Abort|Bus error|SIGABRT", hit.line) and not re.search(r"SIGSEGV|[Ss]egmentation|segfault", hit.line):
         return False
+    if "noticed that process rank" in hit.line:  # the launcher's word, which names the rank: another row's
+        return False
     return not ("core dumped" in match[0] and not re.search(r"fault|SEGV|instruction|exception", hit.line))
 
 

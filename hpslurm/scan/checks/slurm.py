@@ -83,6 +83,8 @@ def _node_fail(hit: Hit, match: re.Match[str], context: Context) -> bool:
 
 @check("nodename")
 def _node_name(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    if "_slurm_rpc_submit_batch_job" in hit.line or "_slurm_rpc_allocate_resources" in hit.line:
+        return False  # the controller refused what somebody asked for: no node's fault, and daily bread of its log
     if (
         named := re.search(
             r"\b(?:NodeName=|[Nn]odes? |node_name=|StepId=\S+ ON )([A-Za-z][\w.-]*(?:\[[\d,-]+\])?\w*)", hit.line

@@ -58,7 +58,7 @@ class World:
         self.cluster = {"NodeRecovery": "Automatic", "Orchestrator": {"Slurm": {}}, **cluster}
         self.nodes = {number: node(number) for number in range(1, 9)}
         self.nodes |= {100: node(100, "controller-machine"), 101: node(101, "login-group")}
-        self.more: dict[str, Any] = {"events": [], "logs": [], "trouble": []}
+        self.more: dict[str, Any] = {"events": [], "logs": [], "trouble": [], "operations": []}
         self.slurm: dict[str, dict[str, Any]] = {
             f"ip-10-1-0-{number}": {"state": ["IDLE", "CLOUD"]} for number in range(1, 9)
         }

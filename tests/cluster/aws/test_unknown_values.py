@@ -5,7 +5,7 @@ from __future__ import annotations
 import botocore.session
 import pytest
 
-from hpslurm.cluster.aws import events, hyperpod, instances
+from hpslurm.cluster.aws import events, hyperpod, instances, operations, patching
 from hpslurm.cluster.aws.events import LEVELS
 from tests.cluster.aws.looking import WORKERS, World, look
 
@@ -31,6 +31,9 @@ def words(shape: str) -> set[str]:
         ("ClusterSlurmNodeType", ("Controller", "Login", "Compute")),
         ("ClusterCapacityType", ("Spot", "OnDemand")),
         ("SlurmHealthStatus", ("Healthy", "Unhealthy")),
+        ("ClusterOperationType", operations.TYPES),
+        ("ClusterOperationStatus", operations.STATUS),
+        ("ClusterPatchingStrategy", patching.STRATEGIES),
         ("TrainingPlanStatus", ("Pending", "Active", "Scheduled", "Expired", "Failed")),
     ],
 )
@@ -63,6 +66,9 @@ FIELDS = {
     "RestrictedInstanceGroups RestrictedInstanceGroupsConfig VpcConfig Orchestrator TieredStorageConfig NodeRecovery "
     "NodeProvisioningMode ClusterRole AutoScaling",
     "ClusterOrchestrator": "Eks Slurm",
+    "ClusterOperationSummary": "OperationId ClusterArn Type Status CreationTime",
+    "ClusterAutoPatchConfigDetails": "PatchingStrategy CurrentPatchSchedule DesiredPatchSchedule DeploymentConfig "
+    "IdleWaitWindowInSeconds DrainPolicy",
 }
 
 
