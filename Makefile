@@ -4,7 +4,7 @@
 # make lint      ruff, mypy, deptry and codespell
 # make coverage  which lines the tests without daemons run
 # make mutants   changes a sample of constants, one at a time, and says which no test notices (MUTANTS="hpslurm/node")
-# make bench     figures that take long or need a quiet machine
+# make bench     figures of speed and memory against their goals, put into benchmarks/RESULTS.md (quiet machine; QUICK=1: a look)
 # make soak      10,000 job starts on a real Slurm with faults at random (root; SOAK="--jobs 500 --seed 2"); goes on where it ended
 # make fuzz      every reader on 100,000 random inputs, every expression on strings made to hold it up (FUZZ="--only scan")
 # make dist      sdist and wheel, tried from the sdist (docs/release.md)
@@ -71,7 +71,7 @@ fuzz: venv
 	@$(BIN)/python tests/fuzz.py $(FUZZ)
 
 bench: venv
-	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
+	@$(BIN)/python tests/lab/contain.py $(BIN)/python benchmarks/all.py $(if $(QUICK),--quick)
 
 pyz: venv
 	@$(BIN)/python -m hpslurm.pyz hpslurm-check.pyz

@@ -101,7 +101,7 @@ def read_results(results: str, shared: bool, now: float) -> tuple[Seen, list[str
             if shared and folder == results:
                 raise
             return Seen(cut_off=None if shared else {}), [f"{folder} does not exist: no hook has left a record there"]
-    readable, unreadable = records.read_folder(nodes)
+    readable, unreadable = records.read_folder(nodes, brief=True)
     refused = [(refusal.node, refusal.hook) for refusal in unreadable if refusal.hook in HOOKS]
     troubles = [str(refusal) for refusal in unreadable]
     kept = [record for record in readable if record.hook in HOOKS]

@@ -90,7 +90,7 @@ def _how(module: ModuleType, name: str) -> tuple[str, ...]:
 
 
 def _inside(value: object, deep: int) -> Iterator[re.Pattern[Any]]:
-    if isinstance(value, re.Pattern):
+    if isinstance(value, (re.Pattern, linear.Late)):
         yield value
     elif deep and isinstance(value, dict):
         for one in (*value.keys(), *value.values()):

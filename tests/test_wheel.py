@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from hpslurm.cli import COMMANDS
+from hpslurm.core import toml
 from tests.test_constraints import constraints, plain
 from tests.test_hosts import build
 
@@ -105,6 +106,16 @@ def share(installed: Path) -> Path:
 def either(request: pytest.FixtureRequest) -> Path:
     path: Path = request.getfixturevalue(request.param)
     return path
+
+
+def test_the_tables_are_there_as_json_too_and_say_the_same(installed: Path) -> None:
+    text = "import hpslurm, os; print(os.path.dirname(hpslurm.__file__))"
+    tables = Path(run(installed / "python", "-c", text).stdout.strip()) / "tables"
+    names = {path.stem for path in (REPO / "hpslurm/tables").glob("*.toml")}
+    assert len(names) > 10
+    assert names == {path.stem for path in tables.glob("*.json")}
+    for name in names:
+        assert toml.whole(name) == json.loads((tables / f"{name}.json").read_text()), name
 
 
 @pytest.mark.parametrize("hook", ["prolog", "epilog", "healthcheck"])

@@ -75,7 +75,7 @@ class _Lazy(click.Group):
     is_flag=True,
     is_eager=True,
     expose_value=False,
-    callback=lambda *given: import_module("hpslurm.cli.version").show(*given),
+    callback=lambda context, _, asked: asked and import_module("hpslurm.cli.version").show(context),
     help="Print our version and those of Slurm, driver, NCCL, libfabric around it.",
 )
 def group() -> None:

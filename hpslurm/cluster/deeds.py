@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from functools import lru_cache
 
 _AWS = re.compile(r"\baws\s+(?P<service>[a-z0-9-]+)\s+(?P<operation>[a-z0-9-]+)")
 _AWS_READS = ("describe-", "list-", "get-", "filter-", "tail", "wait", "export-credentials")
@@ -20,7 +21,10 @@ _RESUMES = re.compile(r"\bscontrol\s+update\b.*\bstate=resume\b", re.IGNORECASE)
 _OF_SLURM = re.compile(r"\b(?:scontrol|srun|sbatch|salloc|sinfo|squeue|sacct|sdiag)\b")
 _WHOLE_UPDATE = re.compile(r"\baws\s+sagemaker\s+update-cluster-software\b(?!.*--instance-groups)")
 
+_ONCE = lru_cache(maxsize=1024)  # thousands of nodes get the same few suggestions
 
+
+@_ONCE
 def changes(command: str) -> bool:
     """Whether it would change a node, Slurm, the cluster or the account.
 
@@ -34,6 +38,7 @@ def changes(command: str) -> bool:
     return aws or slurm or bool(_SYSTEMCTL_CHANGES.search(command))
 
 
+@_ONCE
 def starts_job(command: str) -> bool:
     """Whether Slurm must find it a place to run.
 
@@ -43,16 +48,19 @@ def starts_job(command: str) -> bool:
     return bool(_JOB.search(command))
 
 
+@_ONCE
 def of_slurm(command: str) -> bool:
     """Whether one of Slurm's programs is in it."""
     return bool(_OF_SLURM.search(command))
 
 
+@_ONCE
 def resumes(command: str) -> bool:
     """Whether it returns a node to service."""
     return bool(_RESUMES.search(command))
 
 
+@_ONCE
 def whole_cluster(command: str) -> bool:
     """Whether it changes every instance group, that of the controller included."""
     return bool(_WHOLE_UPDATE.search(command))

@@ -22,7 +22,7 @@ from hpslurm.core import nodeset, suggest
 from hpslurm.core.finding import DRAIN, LOOK, P1, P2, REBOOT, REPLACE, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Result, unmuted
-from hpslurm.core.values import dataclass, replace
+from hpslurm.core.values import dataclass, field, replace
 
 ONE_CAUSE = Rule("cluster-one-cause", P1, "So much is out that one cause is likely", "operations.md § 8")
 MOST_IDS = 25  # of one BatchReboot- or BatchReplaceClusterNodes call; the same for a reason string
@@ -52,6 +52,7 @@ class Scene:
     targets: frozenset[str] = frozenset()
     workers: int = 1
     too_many: bool = False
+    readings: dict[str, matrix.Reading | None] = field(default_factory=dict)  # those that were asked for
 
     def role(self, subject: str) -> str:
         """Of a node, or of an instance group by its name."""
@@ -60,8 +61,10 @@ class Scene:
         return member.role if member else group.role if group else ""
 
     def reading(self, subject: str) -> matrix.Reading | None:
-        member = self.by_name.get(subject)
-        return matrix.read(member, self.cluster, self.members.now) if member else None
+        if subject not in self.readings:
+            member = self.by_name.get(subject)
+            self.readings[subject] = matrix.read(member, self.cluster, self.members.now) if member else None
+        return self.readings[subject]
 
 
 def of_half(half: Half, policy: Policy) -> Scene:

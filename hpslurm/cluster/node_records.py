@@ -50,7 +50,7 @@ def read(folders: Iterable[str]) -> Kept:
     kept: list[Record] = []
     unreadable: list[Unreadable] = []
     for folder in folders:
-        of_folder, not_read = records.read_folder(folder, named=False)
+        of_folder, not_read = records.read_folder(folder, named=False, brief=True)
         kept += (replace(record, node=node_of(record)) for record in of_folder)
         unreadable += not_read
     return Kept(records.newest(kept), tuple(unreadable), frozenset(record.hook for record in kept))
@@ -76,7 +76,8 @@ def results(members: Members, policy: Policy, unreadable: Sequence[Unreadable]) 
     nodes = [member for member in members.members if member.slurm or member.role not in (CONTROLLER, LOGIN)]
     fresh = {member.name for member in nodes if _is_fresh(member, members, policy)}
     hidden = {record.node for record in unreadable}  # those left a record, and it is we who cannot read it
-    silent = [member.name for member in nodes if member.name not in fresh | hidden]
+    heard = fresh | hidden
+    silent = [member.name for member in nodes if member.name not in heard]
     findings = tuple(finding if finding.muted else policy.mute(finding) for finding in _findings(nodes))
     made = []
     if findings or fresh:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from hpslurm.cluster import reasons
@@ -89,8 +90,13 @@ ADVICE: dict[str, tuple[Suggestion, ...]] = {
 
 def is_out(node: SlurmNode) -> bool:
     """May no new job start there? A reboot, a reservation or power saving counts; a reason does not."""
-    flags = set(node.flags)
-    return node.state not in GOOD_BASES or bool(flags & (OUT_FLAGS | REBOOT_FLAGS)) or bool(flags - KNOWN_FLAGS)
+    return _is_out(node.state, node.flags)
+
+
+@lru_cache(maxsize=1024)
+def _is_out(state: str, flags: tuple[str, ...]) -> bool:
+    known = set(flags)
+    return state not in GOOD_BASES or bool(known & (OUT_FLAGS | REBOOT_FLAGS)) or bool(known - KNOWN_FLAGS)
 
 
 def collect(gathered: Gathered) -> Members:

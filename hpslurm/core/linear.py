@@ -41,5 +41,21 @@ def _most(unit: str) -> int:
     return MOST_BUT if unit in (r"\S", r"\W", r"\D") or unit.startswith("[^") else MOST_OF_KIND
 
 
+class Late:
+    """An expression that is compiled when it is first used: compiling all takes longer than most scans."""
+
+    def __init__(self, regex: str, flags: int) -> None:
+        self._regex, self._flags = regex, flags
+
+    def __getattr__(self, name: str) -> object:
+        """A method or value of the compiled expression, which from then on is an attribute of this."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        value: object = getattr(re.compile(bounded(self._regex), self._flags), name)
+        self.__dict__[name] = value
+        return value
+
+
 def compile(regex: str, flags: int = 0) -> re.Pattern[str]:
-    return re.compile(bounded(regex), flags)
+    """The bounded expression, compiled late. A mistake in it is told by ``re.error`` when it is first used."""
+    return Late(regex, flags)  # type: ignore[return-value]

@@ -1,7 +1,7 @@
 """Reads TOML: our own tables, and the text of a file that a site wrote.
 
-``tables/NAME.toml`` is found in a folder or in a zip file. A zip
-built for containers holds the tables as JSON too: Python 3.10 has no TOML of its own.
+``tables/NAME.toml`` is found in a folder or in a zip file. What we build, wheel or zip, holds the tables as JSON,
+too: it is read twenty times as fast, and Python 3.10 has no TOML of its own.
 """
 
 from __future__ import annotations
@@ -74,9 +74,11 @@ def loads(text: str) -> dict[str, Any]:
 
 def whole(name: str) -> dict[str, Any]:
     """All of one of our tables: its rows, and lists beside them."""
-    if not _in_zip():
+    try:
+        made = text(f"{name}.json")
+    except OSError:  # a checkout
         return loads(text(f"{name}.toml"))
-    loaded: dict[str, Any] = json.loads(text(f"{name}.json"))
+    loaded: dict[str, Any] = json.loads(made)
     return loaded
 
 

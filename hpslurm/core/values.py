@@ -53,6 +53,7 @@ else:
             elif name in cls.__dict__:
                 delattr(cls, name)
         cls.__value_fields__ = fields
+        cls.__value_defaults__ = {name: field.default for name, field in fields.items()}
         methods = [__init__, __repr__, *([__eq__] if eq else []), *([__setattr__, __delattr__] if frozen else [])]
         for method in methods:
             if method.__name__ not in cls.__dict__:
@@ -62,27 +63,27 @@ else:
         return cls
 
     def __init__(self, *args, **kwargs):
-        known = self.__value_fields__
-        if len(args) > len(known):
-            raise TypeError(f"{type(self).__name__} takes {len(known)} values, {len(args)} given")
-        values = dict(zip(known, args, strict=False))
-        for name, value in kwargs.items():
-            if name not in known or name in values:
+        defaults = self.__value_defaults__
+        if len(args) > len(defaults):
+            raise TypeError(f"{type(self).__name__} takes {len(defaults)} values, {len(args)} given")
+        values = dict(zip(defaults, args, strict=False))
+        for name in kwargs:
+            if name not in defaults or name in values:
                 raise TypeError(f"{type(self).__name__}: unexpected or repeated {name!r}")
-            values[name] = value
+        values.update(kwargs)
         own = self.__dict__
-        for name, field in known.items():
-            if name in values:
-                own[name] = values[name]
-            elif field.default is not _NONE:
-                own[name] = field.default
-            elif field.default_factory is not None:
-                own[name] = field.default_factory()
-            else:
-                raise TypeError(f"{type(self).__name__} needs {name!r}")
+        for name, default in defaults.items():  # one by one and in order: so all share the table of their names
+            value = values.get(name, default)
+            own[name] = _made_late(self, name) if value is _NONE else value
         after = getattr(self, "__post_init__", None)
         if after is not None:
             after()
+
+    def _made_late(self, name):
+        factory = self.__value_fields__[name].default_factory
+        if factory is None:
+            raise TypeError(f"{type(self).__name__} needs {name!r}")
+        return factory()
 
     def _values(self):
         return tuple(map(self.__dict__.__getitem__, self.__value_fields__))

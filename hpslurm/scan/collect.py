@@ -269,8 +269,11 @@ class _File:
                     yield Event("benign", NOISE, self.path, number, line, facts=facts)
                 if row is not None or noise().search(prefix.bare(line)):
                     continue
-                event = trouble.event_of(self.path, number, boilerplate().sub(" ", line), self.year)
-                if event is None or known(prefix.bare(line), self.owner.table):
+                rest = boilerplate().sub(" ", line)
+                if not trouble.gravity_of(rest) or known(prefix.bare(line), self.owner.table):
+                    continue
+                event = trouble.event_of(self.path, number, rest, self.year)
+                if event is None:
                     continue
                 found += 1
                 if found > MOST_UNKNOWN:

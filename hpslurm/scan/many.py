@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from functools import cache
 
 from hpslurm.scan.collect import Collector, Taken
@@ -39,6 +37,8 @@ def _worth(paths: list[str]) -> bool:
 
 def _side_by_side(collector: Collector, paths: list[str], processes: int, progress: Callable[[int], None]) -> list[str]:
     """What is left to read where a process was killed, as for lack of memory."""
+    from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor  # takes longer than a small file
+
     done = 0
     pool = ProcessPoolExecutor(processes, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_DFL))
     try:

@@ -96,11 +96,6 @@ FEW_LINES = 2_000  # of a block; so many shapes are learnt in any case
 MOST_SHAPES = 100_000  # of lines that are remembered, for all files together
 
 
-DIGITS = b"0123456789"
-FEW_LINES = 2_000  # of a block; so many shapes are learnt in any case
-MOST_SHAPES = 100_000  # of lines that are remembered, for all files together
-
-
 def _stdlib(literals: tuple[bytes, ...]) -> Finder:
     """Looks at each shape of line once: logs repeat themselves, but for their digits."""
     shapes = _Shapes(literals)

@@ -133,8 +133,13 @@ def causes() -> dict[str, Cause]:
 
 
 @cache
+def _reasoning() -> dict[str, Any]:
+    return toml.whole("reasoning")
+
+
+@cache
 def derived() -> dict[str, Derived]:
-    return {row["id"]: Derived(**row) for row in toml.table("reasoning", "derived")}
+    return {row["id"]: Derived(**row) for row in _reasoning()["derived"]}
 
 
 def evidence(row_id: str, path: str, number: int, text: str, **fields: Any) -> Event:
@@ -145,7 +150,7 @@ def evidence(row_id: str, path: str, number: int, text: str, **fields: Any) -> E
 
 @cache
 def turns() -> dict[str, Turn]:
-    return {row["id"]: Turn(**row) for row in toml.table("reasoning", "turn")}
+    return {row["id"]: Turn(**row) for row in _reasoning()["turn"]}
 
 
 @cache
@@ -160,18 +165,17 @@ def turn_by(check: str, text: str) -> Turn | None:
 
 @cache
 def numbers() -> Numbers:
-    raw: dict[str, Any] = toml.whole("reasoning")["numbers"]
-    return Numbers(**{name: float(value) for name, value in raw.items()})
+    return Numbers(**{name: float(value) for name, value in _reasoning()["numbers"].items()})
 
 
 @cache
 def bounds() -> Bounds:
-    return Bounds(**toml.whole("reasoning")["bounds"])
+    return Bounds(**_reasoning()["bounds"])
 
 
 @cache
 def states() -> dict[str, State]:
-    return {row["id"]: State(**row) for row in toml.table("reasoning", "state")}
+    return {row["id"]: State(**row) for row in _reasoning()["state"]}
 
 
 def explains(cause: str, other: str) -> bool:

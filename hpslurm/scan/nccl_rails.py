@@ -9,7 +9,6 @@ may say none of it: then there is nothing here, and nobody guesses.
 from __future__ import annotations
 
 import re
-import statistics
 from collections import Counter
 from collections.abc import Iterator
 
@@ -150,7 +149,7 @@ def uneven(rails: Rails) -> Iterator[Uneven]:
         for number, rank, used in ranks:
             same = by_gpu.get(-1 if rank.gpu is None else rank.gpu, {})
             there = [other for name, other in same.items() if name != host]
-            usual = statistics.median_high(there) if there else 0
+            usual = sorted(there)[len(there) // 2] if there else 0
             if used < usual:
                 yield Uneven(host, number, rank.gpu, used, usual, "the same GPU on other nodes")
             elif 0 < used < most and 2 * times > len(ranks):

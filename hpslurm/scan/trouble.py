@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from typing import Any
 
 from hpslurm.core import linear, toml
 from hpslurm.core.finding import ROOT, SYMPTOM, Event
@@ -63,21 +64,24 @@ class Subject:
 
 
 @cache
+def _table() -> dict[str, Any]:
+    return toml.whole("trouble")
+
+
+@cache
 def gravities() -> tuple[Gravity, ...]:
-    return tuple(
-        Gravity(row["id"], row["weight"], linear.compile(row["regex"])) for row in toml.table("trouble", "gravity")
-    )
+    return tuple(Gravity(row["id"], row["weight"], linear.compile(row["regex"])) for row in _table()["gravity"])
 
 
 @cache
 def subjects() -> tuple[Subject, ...]:
-    rows = toml.table("trouble", "subject")
+    rows = _table()["subject"]
     return tuple(Subject(row["id"], row["cause"], row["weight"], linear.compile(row["regex"])) for row in rows)
 
 
 @cache
 def stems() -> tuple[str, ...]:
-    return tuple(toml.whole("trouble")["stems"])
+    return tuple(_table()["stems"])
 
 
 def may_be(line: str) -> bool:
@@ -86,14 +90,21 @@ def may_be(line: str) -> bool:
     return any(stem in low for stem in stems()) or low[:1] in ("e", "f")
 
 
-def event_of(path: str, number: int, line: str, year: int) -> Event | None:
-    """The event of a line that sounds like trouble, or None."""
+def gravity_of(line: str) -> int:
+    """How grave a line sounds; 0 for one that is no trouble."""
     if not SHORTEST <= len(line) or "NCCL INFO" in line or _FRAME.match(prefix.bare(line)):
-        return None
+        return 0
     line = line[:LONGEST]
     gravity = max((row.weight for row in gravities() if row.expression.search(line)), default=0)
-    if not gravity or _NO_TROUBLE.search(line):
+    return 0 if gravity and _NO_TROUBLE.search(line) else gravity
+
+
+def event_of(path: str, number: int, line: str, year: int) -> Event | None:
+    """The event of a line that sounds like trouble, or None."""
+    gravity = gravity_of(line)
+    if not gravity:
         return None
+    line = line[:LONGEST]
     begin = line[:PREFIX]
     uptime = _UPTIME.match(line)
     boots = uptime is not None and float(uptime[1]) < BOOT

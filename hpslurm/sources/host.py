@@ -535,6 +535,11 @@ class Host:
             raise Unknown(output.late)
         return output
 
+    def forget(self, name: str) -> None:
+        """What this program printed is not needed any more; asked again, it is run again."""
+        if isinstance(self._children.get((name,)), Output):
+            del self._children[name,]
+
     def rests(self, name: str) -> str:
         """Why this program is not asked now: it gave no answer a while ago. Empty where it may be asked."""
         try:

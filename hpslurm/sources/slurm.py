@@ -15,9 +15,10 @@ import calendar
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from hpslurm.core.probe import Unknown
 from hpslurm.core.text import whole
@@ -161,26 +162,31 @@ def start(host: Host, name: str, *words: str) -> None:
         return
 
 
+_NODES: WeakKeyDictionary[Host, Nodes] = WeakKeyDictionary()
+
+
 def nodes(host: Host) -> Nodes:
-    """All nodes. Raises Unknown, with a remedy, when the controller cannot be asked."""
+    """All nodes, asked for once and read once. Raises Unknown, with a remedy, when the controller cannot be asked."""
+    if host not in _NODES:
+        _NODES[host] = _nodes(host)
+        for name in ("scontrol_nodes_json", "scontrol_nodes"):
+            host.forget(name)  # of 10,000 nodes 10 to 50 MB
+    return _NODES[host]
+
+
+def _nodes(host: Host) -> Nodes:
     lines, note = from_pyslurm(host, "pyslurm_nodes")
     if lines is not None:
         return Nodes("pyslurm", tuple(map(node_of_line, lines)))
     output = host.run("scontrol_nodes_json")
     if output.status == 0:
-        return Nodes("scontrol --json", _once(nodes_of_json, output.out), note)
+        return Nodes("scontrol --json", tuple(nodes_of_json(output.out)), note)
     if not _has_no_json(output):
         raise Unknown(trouble("scontrol show nodes", output))
     output = host.run("scontrol_nodes")
     if output.status != 0:
         raise Unknown(trouble("scontrol show nodes", output))
-    return Nodes("scontrol text", _once(nodes_of_text, output.out), note)
-
-
-@lru_cache(maxsize=1)
-def _once(reader: Callable[[str], Iterable[SlurmNode]], text: str) -> tuple[SlurmNode, ...]:
-    """What the reader makes of the text. Two checks ask for all nodes, and 10,000 take a second to read."""
-    return tuple(reader(text))
+    return Nodes("scontrol text", tuple(nodes_of_text(output.out)), note)
 
 
 def has_pyslurm(host: Host) -> bool:
@@ -408,6 +414,7 @@ _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)")
 _SAME_FLAG = {"MAINT": "MAINTENANCE", "RES": "RESERVED", "NO_RESPOND": NOT_RESPONDING, "INVAL": "INVALID_REG"}
 
 
+@lru_cache(maxsize=1024)  # nodes were started together
 def epoch(text: str) -> int | None:
     """Seconds since the epoch of Slurm's UTC text; None for Unknown, None, N/A.
 
@@ -433,11 +440,19 @@ def _state(words: list[str]) -> tuple[str, tuple[str, ...]]:
     return base, tuple(sorted({_SAME_FLAG.get(flag, flag) for flag in flags}))
 
 
+@lru_cache(maxsize=1024)
+def _state_of_text(text: str) -> tuple[str, tuple[str, ...]]:
+    return _state(text.split("+"))
+
+
 def _listed(value: Any) -> tuple[str, ...]:
     """A list, or text with commas; Slurm's ``(null)`` is nothing."""
-    if isinstance(value, str):
-        value = [] if value in ("", "(null)") else value.split(",")
-    return tuple(str(item) for item in value or ())
+    return _split(value) if isinstance(value, str) else tuple(str(item) for item in value or ())
+
+
+@lru_cache(maxsize=1024)
+def _split(text: str) -> tuple[str, ...]:
+    return () if text in ("", "(null)") else tuple(text.split(","))
 
 
 def _number(value: Any) -> int | None:
@@ -629,9 +644,12 @@ def nodes_of_text(text: str) -> Iterator[SlurmNode]:
     >>> node.words, node.gres, node.cpus, node.reason, node.reason_user, node.reason_time
     ('IDLE+DRAIN', 'gpu:h100:8', 192, 'xid-79', 'root', 1796119200)
     """
-    for block in re.split(r"\n(?=NodeName=)", text):
-        if block.startswith("NodeName="):
-            yield _node_of_block(block)
+    begin = 0 if text.startswith("NodeName=") else text.find("\nNodeName=") + 1 or len(text)
+    while begin < len(text):
+        end = text.find("\nNodeName=", begin)
+        end = len(text) if end < 0 else end
+        yield _node_of_block(text[begin:end])
+        begin = end + 1
 
 
 def _node_of_block(block: str) -> SlurmNode:
@@ -654,7 +672,7 @@ def _node_of_block(block: str) -> SlurmNode:
     marked = _MARK.match(reason[0]) if reason else None
     if marked:
         reason[0] = marked["reason"]
-    state, flags = _state(fields.get("State", "UNKNOWN").split("+"))
+    state, flags = _state_of_text(fields.get("State", "UNKNOWN"))
     return SlurmNode(
         name=fields["NodeName"],
         state=state,

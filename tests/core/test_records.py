@@ -12,7 +12,7 @@ import pytest
 from hpslurm.core import records
 from hpslurm.core.finding import LOOK, P0, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
-from hpslurm.core.probe import FAIL, PASS, Result
+from hpslurm.core.probe import FAIL, PASS, UNKNOWN, Result
 
 RULE = Rule("efa-missing", P0, "EFA devices missing", "debugging-guide.md § 6", cause="efa_not_used")
 FOUND = Finding(RULE, "16 of 32", (Evidence("sysfs", "rdmap0s1"),), (Suggestion(LOOK, "see", "ls {nodes}"),), "n1")
@@ -446,3 +446,20 @@ def test_a_record_that_was_cut_off_before_it_named_its_node_is_read(tmp_path: Pa
     os.write(writer.handle, b'{"schema":1,"type":"ru')
     (record,), _ = records.job_records(str(tmp_path), "77")
     assert ("n1", False) == (record.node, record.complete)
+
+
+def test_a_brief_reading_has_what_was_found_or_not_looked_at_and_the_names_of_the_rest() -> None:
+    results = (
+        Result("memlock", PASS, seconds=0.1, facts={"soft": 1}),
+        Result("efa", FAIL, "in part", 0.1, {"devices": 16}, (FOUND,)),
+        Result("shm", UNKNOWN, "may not look", facts={"size": 1}),
+    )
+    text = "".join(f"{records.encode(line)}\n" for line in records.lines(Policy(node="n1"), {}, "prolog", results))
+    whole, brief = (records.parse(text, "n1", "prolog", brief=brief) for brief in (False, True))
+    assert whole.findings == brief.findings and 1 == len(brief.findings)
+    assert [(one.probe, one.outcome) for one in whole.results] == [(one.probe, one.outcome) for one in brief.results]
+    assert ["", "in part", "may not look"] == [one.note for one in brief.results]
+    assert {None} == {one.facts for one in brief.results}
+    assert whole.run == brief.run and brief.complete
+    assert not records.parse(text[:-9], "n1", "prolog", brief=True).complete
+    assert (1,) == records.parse(text.replace('"version"', "version"), "n1", "prolog", brief=True).strange
