@@ -16,8 +16,8 @@ case "${SLURM_STEP_ID:-0}" in
     0 | 4294967[0-9][0-9][0-9]) ;;
     *) exit 0 ;;
 esac
-# A batch script's own task came first on its node, and has said it.
-[ "${SLURM_STEP_ID:-0}" = 0 ] && [ "${ENVIRONMENT:-}" = BATCH ] && [ "${SLURM_NODEID:-0}" = 0 ] && exit 0
+# A batch script's own task, which has no step id, came first on its node, and has said it.
+[ "${SLURM_STEP_ID:-}" = 0 ] && [ "${ENVIRONMENT:-}" = BATCH ] && [ "${SLURM_NODEID:-0}" = 0 ] && exit 0
 [ -e /run/hpslurm.off ] && exit 0
 
 told="$RESULTS/jobs/$SLURM_JOB_ID/$SLURMD_NODENAME.told"

@@ -41,6 +41,8 @@ BOUNDED = (
     "xid",
     "sxid",
     "nccl_env",
+    "events",
+    "failures",
 )  # tables compiled by core.linear
 END = "\x01"
 SHORT = 128  # characters of a piece that is repeated

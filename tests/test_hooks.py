@@ -72,6 +72,20 @@ def test_a_finding_is_recorded_and_the_word_is_ok(tmp_path: Path, machine: Path)
     assert "end" == last["type"]
 
 
+def test_a_name_service_that_gives_no_answer_costs_one_hook_its_time_and_not_the_next(
+    tmp_path: Path, machine: Path, write: Write
+) -> None:
+    calls = tmp_path / "calls"
+    for saved_answer in (machine / "commands").glob("getent*"):
+        saved_answer.unlink()
+    write("machine/usr/bin/getent", f"#!/bin/sh\necho asked >> {calls}\nexec sleep 1000\n", 0o755)
+    for words in ("did not answer within", "getent gave no answer", "getent gave no answer"):
+        assert "ok\n" == run(tmp_path)[0]
+        (names,) = (line for line in record(tmp_path) if line.get("probe") == "names")
+        assert "unknown" == names["outcome"] and words in str(names["note"])
+    assert ["asked"] == calls.read_text().splitlines()
+
+
 def test_the_gate_says_drain_for_a_rule_that_the_site_names(tmp_path: Path, machine: Path) -> None:
     out, err = run(tmp_path, policy="gate = ['efa-missing']")
     assert "drain\n" == out

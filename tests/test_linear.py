@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import random
 import re
+import time
 
 import pytest
 
+from hpslurm.cluster import failures
+from hpslurm.cluster.aws import events
 from hpslurm.core import linear
 from hpslurm.scan import patterns
 from tests import pumped
@@ -26,6 +29,16 @@ def test_no_expression_takes_longer_than_its_line_explains() -> None:
     found = every()
     assert len(found) > 800
     assert {} == {f"{one.where} {one.regex!r:.120}": text for one in found if (text := pumped.growing(one, EFFORT))}
+
+
+def test_a_long_message_of_aws_takes_no_longer_than_its_length_explains() -> None:
+    # seen: a word of the pattern again and again, and 64 KiB took seconds
+    began = time.process_time()
+    for word in ("slurmdbd ", "reservation "):
+        text = word * (65536 // len(word))
+        assert None is failures.failure_of(text)
+        assert not [row.id for row in events.table() if row.pattern.search(text)]
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize("regex", [r"a\w*[^\n]*b", r"\s*x?\s*y", r"(?:a+)+b"])

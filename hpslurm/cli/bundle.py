@@ -166,7 +166,9 @@ def command(
     written: dict[str, Any] = {}
     if not dry_run:
         _refuse(output, force)
-        written = _write(output, force, parts, manifest, made)
+        with progress:
+            progress.say("packing")
+            written = _write(output, force, parts, manifest, made)
     for what, reason in missing:
         _warn(f"missing: {what}: {reason}")
     if as_json:

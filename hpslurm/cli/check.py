@@ -69,7 +69,7 @@ def command(
         from hpslurm.cli import all_nodes as over_nodes
 
         words = [*(("--root", root) if root != "/" else ()), "--policy", policy_path]
-        answer = over_nodes.command(policy.load(policy_path), as_json, words, verbose)
+        answer = over_nodes.command(over_nodes.CHECK, policy.load(policy_path), as_json, words, verbose)
         return 3 if worst(answer, fail_on, strict) else 0
     root = root.replace("{node}", node)
     if not os.path.isdir(root):

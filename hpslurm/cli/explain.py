@@ -6,6 +6,7 @@ import io
 import os
 import re
 import sys
+from importlib.util import find_spec
 from typing import ClassVar
 
 import click
@@ -47,7 +48,7 @@ def command(words: tuple[str, ...], markdown: bool, as_json: bool, no_pager: boo
     if as_json:
         click.echo(records.encode({"schema": records.SCHEMA, "type": "explanation", "word": wanted, "text": text}))
         return
-    if markdown or not words:
+    if markdown or not words or not find_spec("rich"):  # a lean installation has none (docs/install.md)
         click.echo(text)
         return
     shown = formatted(text, terminal_width(), colour=sys.stdout.isatty() and may_colour())

@@ -147,7 +147,8 @@ def _state(job: SlurmJob) -> list[Event]:
     ended = model.states().get(word)
     if ended is None:
         return []
-    text = f"Slurm: {clean(job.state, 60)}" + (f", reason {clean(job.reason, 60)}" if job.reason else "")
+    reason = f", reason {clean(job.reason, 60)}" if job.reason not in ("", "None") else ""
+    text = f"Slurm: {clean(job.state, 60)}{reason}"
     when = float(job.end_time) if job.end_time else None
     return [Event("job-state", ended.role, f"job {job.id}", 0, text, when, cause=ended.cause, weight=ended.weight)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from hpslurm.core.finding import P0, Diagnosis, Finding, Rule
 from hpslurm.core.nodeset import fold
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass, replace
-from hpslurm.job import cause
+from hpslurm.job import cause, resubmit
 from hpslurm.job.report import ACTIVE, BEFORE_THE_JOB, JobReport, nodes_of, shown_id, well
 from hpslurm.scan import advice, model
 from hpslurm.scan.reason import HEALTHY, UNDETERMINED
@@ -141,12 +142,13 @@ def answer(report: JobReport, ended: cause.Cause | None, now: float | None = Non
     nodes = avoided(report, told, made)
     exclude = screen.exclude(nodes)
     grave = screen.grave(made.main) or screen.grave(made.also)
-    again = f"sbatch {exclude} JOBSCRIPT".replace("  ", " ") if report.over and not well(report.job) else ""
+    failed = report.over and not well(report.job)
+    again = resubmit.again(report.job, nodes, os.geteuid()) if failed and not report.partly else ""
     fields = (
         ("Saw", _saw(told)),
         ("Victims", show.consequences(told) if told else ""),
         ("Again", again),
-        ("Avoid", "" if again and exclude else screen.keep_out(nodes)),
+        ("Avoid", "" if report.partly or (again and exclude) else screen.keep_out(nodes)),
         ("Next", screen.next_command(grave) or _one_node(report, grave)),
         ("Missing", "; ".join(told.missing[:2]) if told and told.confidence != "high" else ""),
     )

@@ -99,6 +99,7 @@ class JobReport:
     troubles: tuple[str, ...]
     seen: View
     named: tuple[Finding, ...]
+    partly: bool = False  # some nodes only: the others may be as sick
 
     @property
     def over(self) -> bool:
@@ -128,6 +129,7 @@ def gather(rules: Policy, root: str, job_id: str, results: str | None, *, ask_sl
     job, why = None, "" if ask_slurm else "it was not asked (--no-slurm)"
     try:
         job = slurm.job(host, job_id) if ask_slurm else None
+        job = replace(job, submit_line=slurm.submit_line(host, job)) if job and not well(job) else job
     except ValueError:  # no job id: the caller's mistake, not Slurm's
         raise
     except Exception as error:
@@ -155,7 +157,8 @@ def of_nodes(report: JobReport, names: Container[str]) -> JobReport:
             if (nodes := tuple(node for node in unseen.nodes if node in names))
         ),
     )
-    return replace(report, seen=seen, named=tuple(one for one in report.named if one.subject in names))
+    named = tuple(one for one in report.named if one.subject in names)
+    return replace(report, seen=seen, named=named, partly=True)
 
 
 def shown_id(job: SlurmJob, job_id: str) -> str:

@@ -109,6 +109,7 @@ def page_of(report: JobReport, ended: cause.Cause | None, outcome: Sequence[Resu
         title="hpslurm report",
         answer=first_screen.answer(report, ended, now),
         whole=whole,
+        passed=report.seen.passed,
     )
 
 

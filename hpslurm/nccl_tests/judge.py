@@ -30,7 +30,7 @@ from hpslurm.nccl_tests.rules import (
     UNCHECKED,
     WRONG,
 )
-from hpslurm.nccl_tests.stopped import of_table, stopped
+from hpslurm.nccl_tests.stopped import each_for_itself, of_table, stopped
 from hpslurm.nccl_tests.verdict import Facts, Size, Verdict
 from hpslurm.nccl_tests.words import count, size_name
 from hpslurm.scan.nccl_tests import Table
@@ -40,7 +40,7 @@ ROUNDED = 0.01  # GB/s: its last digit
 
 def verdict(facts: Facts, policy: Policy) -> Verdict:
     """Judge one run: what stopped it, what it ran on, each size, and the network it used."""
-    tables = facts.output.tables
+    tables = () if each_for_itself(facts.output) else facts.output.tables
     table = tables[-1] if tables else None
     findings = list(stopped(facts, table))
     nodes, number = facts.nodes, None

@@ -29,6 +29,11 @@ _WHO_HOLDS = [
 ]
 
 
+def each_for_itself(output: Output) -> bool:
+    """Whether Open MPI 5 found no PMIx and started every rank as a job of its own, so that no table is of the run."""
+    return "No PMIx server was reachable" in output.pmi
+
+
 def stopped(facts: Facts, table: Table | None) -> Iterator[Finding]:
     """The first reason that fits, and whether there are more tables than one. ``table`` is the last one."""
     output = facts.output

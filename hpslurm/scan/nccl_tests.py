@@ -319,7 +319,8 @@ _ARGUMENT = linear.compile(r"invalid sizes? (?:specified )?for '")
 _LIBRARY = linear.compile(r".*error while loading shared libraries: .*|.*symbol lookup error: .*")
 _PMI = linear.compile(
     r".*can not load PMIx library|.*Couldn't load specified plugin name for mpi/|.*Invalid MPI type '|"
-    r'The application appears to have been direct launched using "srun"|.*OMPI was not built with SLURM'
+    r'The application appears to have been direct launched using "srun"|.*OMPI was not built with SLURM|'
+    r".*No PMIx server was reachable, but a PMI1/2 was detected"  # Open MPI 5, whose ranks then run each for itself
 )
 _NO_PYXIS = linear.compile(r"\S*srun: unrecognized option '--(?:no-)?container-")
 _CANCELLED = linear.compile(

@@ -37,13 +37,18 @@ SAYS = {
 }
 
 
+def _says(result: Result) -> str:
+    lean = result.probe == "software" and bool((result.facts or {}).get("lean"))
+    return f"{SAYS[result.probe]}{' (a lean installation: hooks, check and doctor)' if lean else ''}"
+
+
 def first_screen(results: list[Result], node: str) -> list[str]:
     """Is it installed right here, what is wrong, and what to type first."""
     made = plan.plans(finding for result in results for finding in result.findings)
     folded = render.fold(finding for result in results for finding in result.findings)
     missing = render.not_checked(results)
     grave = screen.grave(made)
-    passed = [SAYS[result.probe] for result in results if result.outcome == PASS]
+    passed = [_says(result) for result in results if result.outcome == PASS]
     said = f"hpslurm on {node}: " + (
         f"{len(grave)} thing{'s' if len(grave) > 1 else ''} to put right"
         if grave
@@ -77,6 +82,6 @@ def text(results: list[Result]) -> list[str]:
     for result in results:
         if result.outcome == SKIP:
             lines += render.labelled("SKIP", f"{SAYS[result.probe]}: {result.note}")
-    lines += [f"{render.label('PASS')} {SAYS[result.probe]}" for result in results if result.outcome == PASS]
+    lines += [f"{render.label('PASS')} {_says(result)}" for result in results if result.outcome == PASS]
     passed = sum(result.outcome == PASS for result in results)
     return [*lines, *render.fitted(render.summary(folded, len(not_checked), passed))]

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import metadata
 
 from hpslurm.core.finding import CONFIGURE, P1, P2, Evidence, Finding, Rule, Suggestion
@@ -25,14 +25,24 @@ PROGRAMS = Rule("program-missing", P2, "A program that hpslurm asks is not insta
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 NVML = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
-NAME = re.compile(
-    r"([A-Za-z0-9._-]{1,99})(?:\[[^\]]{0,99}\])?\s{0,9}(?:>=\s{0,9}([0-9.]{1,20}))?\s{0,9}(?:;\s{0,9}(.*))?"
+# What hooks, the check, doctor and hang's part on a node import (docs/install.md).
+LEAN = ("click", "clustershell", "nvidia-ml-py", "psutil", "tomli")
+# As packages note it: a name, bounds in any order, and when it is wanted: click<9,>=8.1; python_version < '3.15'
+REQUIREMENT = re.compile(
+    r"(?P<name>[A-Za-z0-9._-]{1,99})(?:\[[^\]]{0,99}\])?(?P<bounds>[^;]{0,200})(?:;(?P<when>.{0,400}))?"
+)
+LEAST = re.compile(r">=\s{0,9}([0-9.]{1,20})")
+CONDITION = re.compile(
+    r"\s{0,9}(?P<what>\w{1,40})\s{0,9}(?P<how><|>=|==|in)\s{0,9}['\"](?P<value>[^'\"]{0,99})['\"]\s{0,9}"
 )
 
 
 @dataclass(frozen=True)
 class Facts:
-    """``packages`` are what is missing or too old, in words; ``programs`` a missing one and what needs it."""
+    """``packages`` are what is missing or too old, in words; ``programs`` a missing one and what needs it.
+
+    ``lean``: only what hooks and the check need is installed, so the rest is not missing.
+    """
 
     python: str
     packages: tuple[str, ...] = ()
@@ -41,6 +51,7 @@ class Facts:
     slurm: str = ""
     programs: tuple[tuple[str, str], ...] = ()
     note: str = ""
+    lean: bool = False
 
 
 def collect(host: Host) -> Facts:
@@ -49,14 +60,17 @@ def collect(host: Host) -> Facts:
         running = "".join(slurm.config(host).get("slurm_version", ()))
     except Unknown as why:
         running, note = "", str(why)
+    wanted = list(requirements())
+    lean = is_lean(name for name, _ in wanted)
     return Facts(
         ".".join(map(str, sys.version_info[:3])),
-        tuple(packages()),
+        tuple(packages((name, least) for name, least in wanted if not lean or name.lower() in LEAN)),
         tuple(uncompiled()),
         version_of("pyslurm"),
         running,
         tuple(_programs(host)),
         note,
+        lean,
     )
 
 
@@ -68,23 +82,50 @@ def version_of(package: str) -> str:
         return ""
 
 
-def packages() -> Iterator[str]:
-    """Base requirements of the installed hpslurm that this Python does not fulfil."""
+def requirements() -> Iterator[tuple[str, str]]:
+    """Base requirements of the installed hpslurm for this Python, and the least version of each, or empty."""
     try:
         wanted = metadata.requires("hpslurm") or []
     except metadata.PackageNotFoundError:
-        yield "hpslurm itself is not installed as a package"
+        yield "hpslurm", ""
         return
     for line in wanted:
-        match = NAME.match(line)
-        marker = (match[3] or "") if match else ""
-        if not match or "extra" in marker or ("python_version <" in marker and sys.version_info >= (3, 11)):
-            continue
-        has = version_of(match[1])
+        match = REQUIREMENT.match(line)
+        if match and _holds(match["when"] or ""):
+            least = LEAST.search(match["bounds"])
+            yield match["name"], least[1] if least else ""
+
+
+def _holds(when: str) -> bool:
+    """Whether all conditions hold here. One that we cannot read, and one of an extra, does not."""
+    return all(_one_holds(CONDITION.fullmatch(part)) for part in when.split(" and ")) if when else True
+
+
+def _one_holds(condition: re.Match[str] | None) -> bool:
+    if not condition:
+        return False
+    what, how, value = condition.group("what", "how", "value")
+    if what == "python_version":
+        here, there = sys.version_info[:2], _numbers(value)
+        return here < there if how == "<" else here >= there if how == ">=" else False
+    about = {"sys_platform": sys.platform, "platform_machine": os.uname().machine}.get(what)
+    return about is not None and (about in value.split() if how == "in" else how == "==" and about == value)
+
+
+def is_lean(names: Iterable[str]) -> bool:
+    """Whether all that only other commands need is left out; where a part of it is there, the rest is missing."""
+    rest = [name for name in names if name.lower() not in LEAN]
+    return bool(rest) and "hpslurm" not in rest and not any(map(version_of, rest))
+
+
+def packages(wanted: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """What of it this Python lacks."""
+    for name, least in wanted:
+        has = version_of(name)
         if not has:
-            yield f"{match[1]} is not installed"
-        elif match[2] and _numbers(has) < _numbers(match[2]):
-            yield f"{match[1]} is {has}, expected {match[2]} or later"
+            yield f"{name} is not installed" if name != "hpslurm" else "hpslurm itself is not installed as a package"
+        elif least and _numbers(has) < _numbers(least):
+            yield f"{name} is {has}, expected {least} or later"
 
 
 def _numbers(version: str) -> tuple[int, ...]:

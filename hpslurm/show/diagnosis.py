@@ -164,10 +164,11 @@ def _victims(victims: Iterable[Event]) -> list[str]:
     out = []
     for cause, members in sorted(groups.items(), key=lambda item: -sum(event.count for event in item[1]))[:5]:
         ranks = sorted({event.rank for event in members if event.rank is not None})
-        where = f" of ranks {', '.join(map(str, ranks[:8]))}{' …' if len(ranks) > 8 else ''}" if ranks else ""
+        many = "" if len(ranks) == 1 else "s"
+        where = f" of rank{many} {', '.join(map(str, ranks[:8]))}{' …' if len(ranks) > 8 else ''}" if ranks else ""
         count = sum(event.count for event in members)
         first = members[0]
-        out.append(f"{count} line{'s' if count != 1 else ''} like {cause}{where}, first {first.file}:{first.line}")
+        out.append(f"{count} line{'s' if count != 1 else ''} like {cause}{where}, first {origin(first)}")
     return out
 
 

@@ -83,7 +83,8 @@ def _pyslurm(what: str) -> Command:
 
 # Foreign text (a path, a name, a reason) stands last, so that it cannot shift the others.
 SACCT_FIELDS = (
-    "JobIDRaw,User,UID,GID,State,ExitCode,DerivedExitCode,Partition,Submit,Start,End,NodeList,Reason,WorkDir,JobName"
+    "JobIDRaw,JobID,User,UID,GID,State,ExitCode,DerivedExitCode,Partition,Submit,Start,End,NodeList,"
+    "Reason,WorkDir,JobName"
 )
 SACCT_MARK = "\x1f"
 # Of many jobs: nothing that a user may write (names, paths, comments), so that no row can be imitated.
@@ -122,6 +123,9 @@ COMMANDS = {
     "sacct": _slurm("sacct", *_SACCT, "-j"),
     "sacct_day": _slurm("sacct", *_SACCT, *_FAILED, "-u"),
     "sacct_day_all": _slurm("sacct", *_SACCT, *_FAILED, "-a"),
+    "sacct_line": _slurm(
+        *("sacct", "-X", "-n", "-P", f"--delimiter={SACCT_MARK}", "--format=JobIDRaw,UID,SubmitLine", "-j")
+    ),
     # Every run of requeued jobs, too (-D); a page of time, since a month may hold a million jobs.
     "sacct_ended": _slurm(
         *("sacct", "-a", "-X", "-D", "-n", "-P", f"--delimiter={SACCT_MARK}", f"--format={SACCT_ENDED_FIELDS}"),

@@ -140,9 +140,14 @@ def allocation(env: Mapping[str, str] | None = None) -> Allocation:
         program("srun", env),
         _least(env.get("SLURM_JOB_CPUS_PER_NODE", "")),
         _gpus(env),
-        "SLURM_STEP_ID" in env and env.get("SLURM_STEP_ID") not in ("4294967291", "4294967294", "4294967290"),
+        inside_step(env),
         dict(env),
     )
+
+
+def inside_step(env: Mapping[str, str]) -> bool:
+    """Whether srun started us. A batch script, an external step and the shell of salloc have numbers of their own."""
+    return "SLURM_STEP_ID" in env and env["SLURM_STEP_ID"] not in ("4294967291", "4294967294", "4294967290")
 
 
 def nodes_in(text: str) -> tuple[str, ...]:

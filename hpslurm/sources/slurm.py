@@ -112,6 +112,8 @@ class SlurmJob:
     stdout: str | None = None
     stderr: str | None = None
     work_dir: str | None = None
+    command: str | None = None  # the batch script's full path and its words, joined by blanks; Slurm keeps no quotes
+    submit_line: str | None = None  # the whole line, likewise; scontrol has it from 25.11 on
     submit_time: int | None = None
     start_time: int | None = None
     end_time: int | None = None
@@ -282,6 +284,18 @@ def job(host: Host, job_id: str, *, exact: bool = False) -> SlurmJob | None:
     if problems:  # one that does not answer might have known it
         raise Unknown("; ".join(problems))
     return None
+
+
+def submit_line(host: Host, job: SlurmJob) -> str:
+    """The line that submitted a job, by the controller or the accounting; empty where nobody knows it whole."""
+    if job.submit_line or job.array_job or job.het_job or "sacct" not in job.source:
+        return job.submit_line or ""
+    try:
+        output = host.run("sacct_line", str(job.id))
+    except Unknown:
+        return ""
+    head, text = f"{job.id}{SACCT_MARK}{job.uid}{SACCT_MARK}", output.out.removesuffix("\n")
+    return text.removeprefix(head) if output.status == 0 and text.startswith(head) and "\n" not in text else ""
 
 
 # States of a job that did not end as it should; one that hung was cancelled, or ran into its limit.
@@ -561,6 +575,8 @@ def jobs_of_json(text: str) -> Iterator[SlurmJob]:
                 or raw.get("standard_output")
             ),
             work_dir=_some(raw.get("current_working_directory")),
+            command=_some(raw.get("command")),
+            submit_line=_some(raw.get("submit_line")),
             submit_time=_number(raw.get("submit_time")) or None,
             start_time=_number(raw.get("start_time")) or None,
             end_time=_number(raw.get("end_time")) or None,
@@ -668,7 +684,7 @@ def _node_of_block(block: str) -> SlurmNode:
 # can only add one: where two begin alike, the record is refused.
 _JOB_LINES = (
     "UserId", "JobState", "Requeue", "DerivedExitCode", "SubmitTime", "StartTime", "Partition", "NodeList", "BatchHost",
-    "WorkDir", "StdErr", "StdOut",
+    "Command", "SubmitLine", "WorkDir", "StdErr", "StdOut",
 )  # fmt: skip
 _USER = re.compile(r"UserId=(?P<user>\S*)\((?P<uid>\d+)\) GroupId=\S*\((?P<gid>\d+)\)")
 
@@ -696,7 +712,10 @@ def _job_of_block(block: str) -> SlurmJob:
     head = first.partition(" JobName=")
     ids = dict(word.partition("=")[::2] for word in head[0].split())
     rows: dict[str, str] = {}
+    key = ""
     for line in lines:
+        if key in ("Command", "SubmitLine") and not line.startswith("   "):
+            rows[key] = ""  # it goes on over a line break: not known whole
         key = line.strip().partition("=")[0].partition(" ")[0]
         if key in _JOB_LINES and line.startswith("   "):
             if key in rows:
@@ -728,6 +747,8 @@ def _job_of_block(block: str) -> SlurmJob:
         stdout=_rest(rows, "StdOut"),
         stderr=_rest(rows, "StdErr") or _rest(rows, "StdOut"),
         work_dir=_rest(rows, "WorkDir"),
+        command=_rest(rows, "Command"),
+        submit_line=_rest(rows, "SubmitLine"),
         submit_time=epoch(words.get("SubmitTime", "")),
         start_time=epoch(words.get("StartTime", "")),
         end_time=epoch(words.get("EndTime", "")),
@@ -783,6 +804,10 @@ def queue_of_text(text: str) -> Iterator[Queued]:
             )
 
 
+# A task of an array (4711_3; those that wait are one row, 4711_[4-9%2]), or a component of a heterogeneous job (7+1).
+_PART_OF = re.compile(r"(?P<job>[0-9]{1,10})(?:_(?:(?P<task>[0-9]{1,10})|\[[^\]]{1,999}\])|(?P<plus>\+)[0-9]{1,10})")
+
+
 def jobs_of_sacct(text: str) -> Iterator[SlurmJob]:
     """Rows of ``sacct``; a line that does not begin one belongs to the name before it.
 
@@ -804,6 +829,8 @@ def jobs_of_sacct(text: str) -> Iterator[SlurmJob]:
         code, signal = _exit_of_text(row["ExitCode"])
         derived, derived_signal = _exit_of_text(row["DerivedExitCode"])
         state, _, by = row["State"].partition(" by ")
+        part = _PART_OF.fullmatch(row["JobID"])
+        of = _whole(part["job"]) if part else None
         yield SlurmJob(
             id=int(row["JobIDRaw"]),
             name=row["JobName"],
@@ -823,6 +850,9 @@ def jobs_of_sacct(text: str) -> Iterator[SlurmJob]:
             start_time=epoch(row["Start"]),
             end_time=epoch(row["End"]),
             cancelled_by=_whole(by),
+            array_job=of if part and not part["plus"] else None,
+            array_task=_whole(part["task"]) if part else None,
+            het_job=of if part and part["plus"] else None,
             source="sacct",
         )
 
@@ -882,7 +912,13 @@ def _from_accounting(host: Host, job_id: str) -> tuple[SlurmJob, ...]:
         if "storage is disabled" in output.err + output.out:
             return ()
         raise Unknown(trouble("sacct", output))
-    return tuple(jobs_of_sacct(output.out))
+    jobs = list(jobs_of_sacct(output.out))
+    # All are one user's, and the first begins with what Slurm wrote: another user's is a name that imitates a row
+    found: dict[int, SlurmJob] = {}
+    for job in jobs:
+        if job.uid == jobs[0].uid:
+            found.setdefault(job.id, job)
+    return tuple(found.values())
 
 
 def _all_of_controller(host: Host) -> list[SlurmJob]:
@@ -911,7 +947,6 @@ def _wanted(jobs: tuple[SlurmJob, ...], job_id: str, exact: bool) -> SlurmJob:
     mark, task = job_id[len(number) : len(number) + 1], job_id[len(number) + 1 :]
     if mark == "_":
         return next((job for job in jobs if str(job.array_task) == task), jobs[0])
-    # the accounting's rows do not say which array they belong to: of those only the job of that very id is known
     mine = tuple(job for job in jobs if int(number) in (job.id, job.array_job, job.het_job)) or jobs
     if mark or len(mine) == 1:
         return mine[0]

@@ -44,6 +44,16 @@ def test_the_first_task_of_a_node_prints_what_the_prolog_left(tmp_path: Path) ->
 def test_a_batch_script_is_told_too(tmp_path: Path) -> None:
     leave(tmp_path, SICK)
     assert f"print {TOLD}\n" == task(tmp_path, SLURM_STEP_ID="4294967291")[1]
+    for step in ("", "4294967291"):  # seen on 22.05: a batch script's own task has no step id
+        assert f"print {TOLD}\n" == task(tmp_path, SLURM_STEP_ID=step, ENVIRONMENT="BATCH", SLURM_NODEID="0")[1]
+
+
+def test_the_first_step_of_a_batch_script_is_told_on_the_other_nodes_only(tmp_path: Path) -> None:
+    leave(tmp_path, SICK)
+    of_a_batch_job = {"ENVIRONMENT": "BATCH", "SLURM_STEP_ID": "0"}
+    assert (0, "", "") == task(tmp_path, **of_a_batch_job, SLURM_NODEID="0")  # the script itself was told there
+    assert f"print {TOLD}\n" == task(tmp_path, **of_a_batch_job, SLURM_NODEID="1")[1]
+    assert f"print {TOLD}\n" == task(tmp_path, SLURM_STEP_ID="0", SLURM_NODEID="0")[1]  # srun without a script
 
 
 @pytest.mark.parametrize("env", [{"SLURM_LOCALID": "1"}, {"SLURM_STEP_ID": "1"}, {"SLURM_STEP_ID": "4711"}])
@@ -111,6 +121,24 @@ def test_a_job_on_a_sick_node_of_a_real_slurm_is_told_in_its_output(make_lab: Ca
     assert 0 == done.returncode, done.stderr
     assert 1 == len(said), done.stdout
     assert said[0].startswith("hpslurm: n2 efa-missing: 16 of 32 EFA devices of a p5.48xlarge; see hpslurm report ")
+
+
+def test_a_batch_job_is_told_once_of_each_sick_node(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(
+        nodes=3,
+        hooks=("prolog", "taskprolog"),
+        settings={"RESULTS": "@LAB@/results/$SLURMD_NODENAME"},
+        conf="PrologFlags=Alloc\n",
+        machines={"n1": {"efa": 16}, "n2": {"efa": 16}},
+        memlock={"n1": -1, "n2": -1, "n3": -1},
+    )
+    script = "srun --ntasks-per-node=2 --overcommit true; srun true; srun -N1 -n1 true"
+    job = lab.submit("-N3", "-o", lab.path("work/told.out"), "--wrap", script, user=65534)
+    lab.wait_for_job(job)
+    lines = [line for line in Path(lab.path("work/told.out")).read_text().splitlines() if line.startswith("hpslurm: ")]
+    assert ["hpslurm: n1 efa-missing:", "hpslurm: n2 efa-missing:"] == sorted(
+        " ".join(line.split()[:3]) for line in lines
+    )
 
 
 def test_the_line_has_three_hundred_characters_at_most(tmp_path: Path) -> None:

@@ -112,6 +112,11 @@ def test_a_harmless_value_is_no_failure(name: str, value: str) -> None:
     ]
 
 
+@pytest.mark.parametrize("value", ["system", "^cuda", "system,^cuda,rocr", "^rocr,CUDA"])
+def test_memory_of_gpus_may_be_kept_from_libfabric_in_two_ways(value: str) -> None:
+    assert ["env-fi-hmem"] == found("FI_HMEM", value)
+
+
 def test_the_first_rule_that_matches_counts() -> None:
     assert ["env-nccl-socket-ifname"] == found("NCCL_SOCKET_IFNAME", "lo")
     assert ["env-risky"] == found("NCCL_SOCKET_IFNAME", "ens32")

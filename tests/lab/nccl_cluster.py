@@ -41,9 +41,12 @@ class Cluster:
 
     @property
     def env(self) -> dict[str, str]:
-        """Open MPI takes nodes on one machine apart by name, and its shared memory not at all."""
+        """Open MPI takes nodes on one machine apart by name, and its shared memory not at all.
+
+        Open MPI 5 looks for a way from its own address to the same in the table of routes, and finds none.
+        """
         env = {"HPSLURM_MODEL": str(self.model), "HPSLURM_PROGRAM": str(self.program)}
-        return {**env, "OMPI_MCA_btl": "tcp,self"}
+        return {**env, "OMPI_MCA_btl": "tcp,self", "OMPI_MCA_reachable": "weighted"}
 
     def run(
         self, *words: str, nodes: int = 4, program: str = "", job: tuple[str, ...] = ("--exclusive",), **how: object

@@ -30,6 +30,7 @@ from tests.lab import guard, lab  # noqa: E402
 
 VENV = os.path.join(CHECKOUT, ".venv")
 BUILD = os.path.join(CHECKOUT, "build")
+CONSTRAINTS = "constraints.txt"
 POLICY = "/usr/sbin/policy-rc.d"  # asked by Debian's packages before they start or stop a service
 SERVICES = ("munge", "slurmctld", "slurmd", "slurmdbd", "mariadb-server")
 # What shows that a package is there, and its name. The last four are for tests with a real fi_info,
@@ -177,9 +178,9 @@ def _download_promtool(folder: str) -> None:
 
 
 def make_venv() -> None:
-    """Create or refresh .venv; nothing to do while pyproject.toml, Python and the place are the same."""
-    with open(os.path.join(CHECKOUT, "pyproject.toml"), "rb") as file:
-        wanted = f"{sys.version.split()[0]}\n{sys.base_prefix}\n{CHECKOUT}\n{hashlib.sha256(file.read()).hexdigest()}\n"
+    """Create or refresh .venv; nothing to do while what is asked for, Python and the place are the same."""
+    asked = b"".join(_bytes(os.path.join(CHECKOUT, name)) for name in ("pyproject.toml", CONSTRAINTS))
+    wanted = f"{sys.version.split()[0]}\n{sys.base_prefix}\n{CHECKOUT}\n{hashlib.sha256(asked).hexdigest()}\n"
     stamp = os.path.join(VENV, "hpslurm-ready")
     python = os.path.join(VENV, "bin", "python")
     if _text(stamp) == wanted and os.access(python, os.X_OK):
@@ -190,6 +191,8 @@ def make_venv() -> None:
     say(f"virtual environment with Python {sys.version.split()[0]} in {VENV}")
     env = {**os.environ, "PIP_CACHE_DIR": os.path.join(BUILD, "pip"), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     env |= {"PIP_ROOT_USER_ACTION": "ignore", "TMPDIR": lab.BASE}
+    # The tests run with one version of each package. Relative to the checkout, for pip takes blanks in it for an end.
+    env |= {"PIP_CONSTRAINT": CONSTRAINTS, "PIP_BUILD_CONSTRAINT": CONSTRAINTS}
     # Packages of another Python, or of a place from which the folder was moved, would not run.
     clear = ["--clear"] if _text(stamp).splitlines()[:3] != wanted.splitlines()[:3] else []
     _logged("venv", [sys.executable, "-m", "venv", *clear, VENV], env)
@@ -197,6 +200,11 @@ def make_venv() -> None:
     with open(stamp, "w") as file:
         file.write(wanted)
     say(f"virtual environment ready after {time.monotonic() - began:.0f} s")
+
+
+def _bytes(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def _text(path: str) -> str:

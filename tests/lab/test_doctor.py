@@ -45,3 +45,30 @@ def test_a_text_for_people_says_what_was_looked_at(make_lab: Callable[..., Lab])
     assert done.returncode == 3
     assert "[FAIL] P0 hook-timeout-short  " in done.stdout
     assert "[PASS] policy, records and versions" in done.stdout
+
+
+def test_many_nodes_are_one_answer_and_under_srun_each_line_names_its_node(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(nodes=3, hooks=("prolog",), policy='results = "@LAB@/results/n1"\n')
+    os.chmod(lab.path("etc", "prolog.d", "hpslurm.sh"), 0o775)
+    policy = ("--policy", lab.path("policy.toml"))
+
+    done = lab.run("salloc", "-Q", "-N3", "hpslurm", "doctor", "--all-nodes", *policy, "--fail-on", "P1")
+    assert 3 == done.returncode, done.stderr
+    rows = [line for line in done.stdout.splitlines() if "hook-owner" in line and not line.startswith("Worst")]
+    assert ["n[1-3]"] == [row.split()[0] for row in rows if row.startswith("n")], done.stdout
+    assert "More: hpslurm doctor --all-nodes -v" in done.stdout
+
+    done = lab.run("salloc", "-Q", "-N3", "hpslurm", "doctor", "--all-nodes", "--json", *policy)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {"n1", "n2", "n3"} == {line["subject"] for line in lines if line.get("id") == "hook-owner"}
+
+    done = lab.run("srun", "-N3", "--ntasks-per-node=2", "--overcommit", "hpslurm", "doctor", *policy)
+    told = [line for line in done.stdout.splitlines() if "hook-owner  " in line and line.startswith("[FAIL]")]
+    assert ["n1", "n2", "n3"] == sorted(line.split("hook-owner  ")[1].split()[0] for line in told), done.stdout
+    assert ["n1:", "n2:", "n3:"] == sorted(line.split()[0] for line in done.stdout.splitlines() if line[:1] == "n")
+
+
+def test_all_nodes_outside_an_allocation_says_what_to_do(lab: Lab) -> None:
+    done = lab.run("hpslurm", "doctor", "--all-nodes", "--policy", lab.path("policy.toml"))
+    assert 1 == done.returncode
+    assert "salloc" in done.stderr

@@ -94,6 +94,10 @@ ELSEWHERE = {
     r"\bpy-spy\b": ("py-spy", "its own Python package"),
     r"\btorchrun\b": ("torchrun", "PyTorch"),
     r"\blfs\b": ("lfs", "Lustre's client"),
+    r"shared-wheels\.txt|hpslurm-wheels\.txt": (
+        "/fsx/hpslurm-wheels.txt",
+        "a folder of wheels; tests/test_wheel.py makes one",
+    ),
     r"/opt/amazon/efa/bin/|\bldd .*libnccl-net": ("/opt/amazon/efa/bin", "EFA's installer"),
     r"\bfi_info\b": ("fi_info", "EFA's installer, or Debian's libfabric-bin"),
     r"\b(ibstat|rdma)\b": ("ibstat", "Debian's infiniband-diags"),
@@ -124,9 +128,12 @@ ELSEWHERE = {
 REFUSED = {
     r"\bsacct(mgr)?\b": ("accounting|slurmdbd", "needs slurmdbd, so a database"),
     r"^scontrol reboot$": ("Missing node list", "names the command, without a node"),
-    r"^scontrol show topology$": ("No topology information", "a lab has no switches"),
+    r"^scontrol show topology$": (
+        "No topology information|^$",
+        "a lab has no switches; 24.11 and later then print nothing",
+    ),
     r"\bfi_info -p efa": ("-61", "no EFA here: no data, as the guide says"),
-    r"^scontrol show nodes --json$": ("unrecognized option|^$", "23.11 and later"),
+    r"^scontrol show nodes --json$": (r"unrecognized option|^$|^\{\s*\"nodes\":", "23.11 and later print it"),
     r"^(hpslurm (scan|what-if)|chown root:root|chmod go-w|pip install)$": (
         "Missing (argument|option)|missing operand|at least one requirement",
         "names a command, without its object",

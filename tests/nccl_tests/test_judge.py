@@ -772,6 +772,12 @@ def test_a_launcher_that_started_nothing_is_named_with_the_way_out():
     found = verdict(pmi, status=1).findings[0]
     assert "busbw-run-failed" == found.rule.id
     assert "hpslurm nccl-tests --launcher mpirun" in [one.command for one in found.suggestions]
+    # seen with Open MPI 5.0.7 under srun --mpi=pmi2: each rank prints a table of its own
+    alone = "0: No PMIx server was reachable, but a PMI1/2 was detected.\n0: 4 singletons will be started.\n"
+    tables = fake.table({GIB: 1.0}, hosts=["ip-10-1-0-1"], gpus=1) * 2
+    (found,) = verdict(alone + tables).findings
+    assert "busbw-run-failed" == found.rule.id
+    assert "do not find each other: No PMIx server was reachable" in found.detail
     found = verdict("srun: unrecognized option '--container-image=x'\n", status=1).findings[0]
     assert "pyxis is not installed" in found.detail
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,7 +15,7 @@ from hypothesis import strategies as st
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Unknown
 from hpslurm.node import names
-from hpslurm.sources.host import Host
+from hpslurm.sources.host import REST, Host
 
 OWN = {"/proc/sys/kernel/hostname": "n2\n", "/commands/getent-n2.txt": "10.1.0.2 STREAM n2\n"}
 
@@ -54,6 +58,39 @@ def test_a_name_that_is_several_addresses_is_fine_if_one_is_no_loopback() -> Non
 def test_a_name_that_is_loopback_only_is_told(addresses: tuple[str, ...]) -> None:
     (finding,) = names.judge(names.Facts("n2", addresses, "", ()), Policy())
     assert "name-own-loopback" == finding.rule.id
+
+
+def asked(host: Host) -> str:
+    """Why the probe could not look, as a hook runs it."""
+    names.start(host)
+    with pytest.raises(Unknown) as why:
+        names.collect(host)
+    host.end_all()
+    return str(why.value)
+
+
+def test_a_name_service_that_gives_no_answer_is_left_alone_for_a_while(
+    tmp_path: Path, write: Callable[..., Path]
+) -> None:
+    calls, locks = tmp_path / "calls", tmp_path / "locks"
+    write("root/proc/sys/kernel/hostname", "n2\n")
+    write("root/usr/bin/getent", f"#!/bin/sh\necho $2 >> {calls}\nexec sleep 1000\n", 0o755)
+
+    def of_a_job() -> Host:
+        return Host(str(tmp_path / "root"), seconds=1.0, locks=str(locks), env={"SLURM_JOB_NODELIST": "n[1-2]"})
+
+    assert "did not answer within" in asked(of_a_job())
+    count = len(calls.read_text().splitlines())  # both names may be asked side by side, the first time
+    assert 1 <= count <= 2
+    began = time.monotonic()
+    for _ in range(5):
+        assert re.fullmatch(r"getent gave no answer \d+ s ago, asked again after 300 s", asked(of_a_job()))
+    assert time.monotonic() - began < 1
+    assert count == len(calls.read_text().splitlines())
+    for ago, more in ((REST - 20, 0), (REST + 1, 1)):
+        os.utime(locks / "getent.late", (time.time() - ago,) * 2)
+        asked(of_a_job())
+        assert (len(calls.read_text().splitlines()) > count) == bool(more), ago
 
 
 def test_an_answer_without_an_address_is_unknown(host_with: Callable[..., Host]) -> None:

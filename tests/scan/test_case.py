@@ -108,7 +108,7 @@ def test_gpudirect_plays_no_part_where_all_ranks_are_on_one_node(ranks: tuple[in
     assert staged == (diagnose(log.encode()).cause == "gdr_missing")
 
 
-@pytest.mark.parametrize("uptime, cause", [(59.0, "healthy"), (61.0, "iface_wrong")])
+@pytest.mark.parametrize("uptime, cause", [(119.0, "healthy"), (121.0, "iface_wrong")])
 def test_what_a_booting_kernel_does_not_find_is_no_trouble(uptime: float, cause: str):
     assert (
         cause

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -272,7 +273,52 @@ def test_records_of_the_shared_folder_tell_the_versions(tmp_path):
 
 
 def test_packages_of_this_installation_are_all_there():
-    assert [] == list(doctor_software.packages())
+    assert [] == list(doctor_software.packages(doctor_software.requirements()))
+
+
+@pytest.mark.parametrize(
+    ("names", "lean"),
+    [
+        (["click", "no-such-package", "another-one"], True),
+        (["click", "no-such-package", "pytest"], False),  # a part of the rest is there, so the other is missing
+        (["click", "psutil"], False),
+        (["hpslurm-of-nobody", "hpslurm"], False),
+    ],
+)
+def test_an_installation_of_what_hooks_need_alone_is_told_from_one_that_lacks_something(names, lean):
+    assert lean == doctor_software.is_lean(names)
+
+
+@pytest.mark.parametrize(
+    ("when", "holds"),
+    [
+        ("", True),
+        (" python_version < '3.10'", False),
+        (" python_version < '4.0'", True),
+        (' python_version >= "3.10"', True),
+        (" sys_platform == 'linux' and platform_machine in 'x86_64 aarch64' and python_version < '4.0'", True),
+        (" sys_platform == 'win32' and python_version < '4.0'", False),
+        (" extra == 'test'", False),
+        (" os_name != 'posix'", False),
+    ],
+)
+def test_a_requirement_counts_where_its_conditions_hold(when, holds):
+    assert holds == doctor_software._holds(when)
+
+
+def test_requirements_are_read_as_the_installed_package_notes_them():
+    wanted = dict(doctor_software.requirements())
+    assert {"boto3", "click", "clustershell", "jinja2", "nvidia-ml-py", "psutil", "rich"} <= set(wanted)
+    assert ("1.43", "3.1.6") == (wanted["boto3"], wanted["jinja2"])  # seen: "jinja2<4,>=3.1.6", the upper bound first
+    assert (sys.version_info < (3, 11)) == ("tomli" in wanted)
+    assert not {"pytest", "pyslurm", "prometheus-client"} & set(wanted)
+
+
+def test_a_missing_and_an_old_package_are_told():
+    wanted = [("no-such-package", "1"), ("pytest", "999"), ("click", "8"), ("psutil", "")]
+    missing, old = doctor_software.packages(wanted)
+    assert "no-such-package is not installed" == missing
+    assert old.startswith("pytest is ") and old.endswith(", expected 999 or later")
 
 
 def test_software_is_told_only_where_it_is_wrong(policy):

@@ -132,6 +132,37 @@ def test_a_job_is_read_from_text_with_blanks_in_its_paths():
     assert (6, 1, 60) == (job.array_job, job.array_task, job.end_time - job.start_time)
 
 
+@pytest.mark.parametrize(
+    "printed, known",
+    [
+        ("   Command=/fsx/a b.sh --x\n   SubmitLine=sbatch a b.sh --x\n", ("/fsx/a b.sh --x", "sbatch a b.sh --x")),
+        ("   Command=(null)\n", (None, None)),
+        ("   Command=/fsx/a.sh x\ny\n   SubmitLine=sbatch --wrap a\n\nb\n", (None, None)),  # cut at a line break
+    ],
+)
+def test_the_script_of_a_job_is_what_scontrol_prints_on_one_line(printed, known):
+    (job,) = slurm.jobs_of_text(JOB.format(name="").replace("   WorkDir=", f"{printed}   WorkDir="))
+    assert (*known, "/fsx/my run") == (job.command, job.submit_line, job.work_dir)
+
+
+@pytest.mark.parametrize(
+    "row, known",
+    [
+        ("7|1001|sbatch -N2 a.sh\n", "sbatch -N2 a.sh"),
+        ("7|1001|sbatch --wrap a  b\n", "sbatch --wrap a  b"),
+        ("7|1001|sbatch --wrap a\n7|0|sbatch b\n", ""),
+        ("7|1001|sbatch a.sh\n8|1001|sbatch b.sh\n", ""),
+        ("7|0|sbatch a.sh\n", ""),
+        ("", ""),
+    ],
+)
+def test_the_line_of_a_job_is_what_the_accounting_prints_of_that_very_job_and_user(host_with, row, known):
+    (job,) = slurm.jobs_of_text(JOB.format(name="").replace("ArrayJobId=6 ArrayTaskId=1 ", ""))
+    host = host_with({"/commands/sacct_line.txt": row.replace("|", SACCT_MARK)}, env={})
+    assert known == slurm.submit_line(host, replace(job, source="scontrol and sacct"))
+    assert "" == slurm.submit_line(host, job)  # one that did not answer is not asked a second time
+
+
 def test_a_job_name_that_imitates_another_user_is_refused():
     # seen: Slurm prints a line break in a job name as it is, so the name could claim any uid
     with pytest.raises(Unknown, match="imitates UserId="):
@@ -326,6 +357,15 @@ def test_a_jobs_name_that_imitates_a_row_is_a_name() -> None:
     assert [7] == [job.id for job in slurm.jobs_of_sacct(f"{good}\n{forged}\n{long}\n")]
 
 
+def test_a_job_name_that_imitates_a_row_of_another_user_does_not_make_the_job_theirs(host_with) -> None:
+    """Seen: the accounting prints a line break in a name as it is."""
+    forged = sacct_row(UID="0", User="root", State="COMPLETED")
+    text = "\n".join((sacct_row(JobName="a"), forged, sacct_row(JobIDRaw="8", UID="0"), sacct_row(State="TIMEOUT")))
+    host = of_many(host_with, **{"/commands/sacct.txt": text, "/commands/scontrol_job_json.txt": '{"jobs": []}'})
+    job = slurm.job(host, "7")
+    assert (1001, "FAILED") == (job.uid, job.state)
+
+
 @pytest.mark.parametrize("odd", ["\u2028", "\x85", "\x0b", "\x1c"])
 def test_what_only_looks_like_the_end_of_a_line_ends_none(odd: str) -> None:
     row = f"7|RUNNING|alice|1000|gpu|1|||n1|why{odd}8|RUNNING|x|0|gpu|1|||n2|"
@@ -371,6 +411,45 @@ def test_a_heterogeneous_job_is_told_with_the_nodes_of_all_components_and_ends_a
     assert (1, "FAILED", 3, "n1,n[2-3]") == (job.id, job.state, job.exit_code, job.nodes)
     assert ((2,), "2 components", "/w/o-1.out") == (job.parts, job.among, job.stdout)
     assert () == slurm.job(host, "1", exact=True).parts
+
+
+def rows_of_sacct(host_with, *rows):
+    text = "\n".join(sacct_row(**row) for row in rows)
+    gone = {"/commands/scontrol_job_json.txt": json.dumps({"jobs": []}), "/commands/sacct.txt": f"{text}\n"}
+    return host_with(gone, env={})
+
+
+# JobIDRaw and JobID as sacct -X of 22.05 prints them: the last task has the array's own number
+ARRAY = (
+    {"JobIDRaw": "8", "JobID": "7_0", "State": "COMPLETED", "ExitCode": "0:0", "DerivedExitCode": "0:0"},
+    {"JobIDRaw": "9", "JobID": "7_3", "ExitCode": "2:0", "NodeList": "n2", "End": "2025-11-30T03:11:02"},
+    {"JobIDRaw": "7", "JobID": "7_[5-9%2]", "State": "PENDING", "ExitCode": "0:0", "DerivedExitCode": "0:0"},
+)
+COMPONENTS = (
+    {"JobIDRaw": "7", "JobID": "7+0", "State": "COMPLETED", "ExitCode": "0:0", "NodeList": "n1"},
+    {"JobIDRaw": "8", "JobID": "7+1", "State": "FAILED", "ExitCode": "3:0", "NodeList": "n[2-3]"},
+)
+
+
+def test_an_array_that_only_the_accounting_knows_is_told_whole(host_with):
+    host = rows_of_sacct(host_with, *ARRAY)
+    job = slurm.job(host, "7")
+    assert (9, 3, 2, "the first that failed, 1 of 3 tasks") == (job.id, job.array_task, job.exit_code, job.among)
+    assert [8, 9] == [slurm.job(host, name).id for name in ("7_0", "7_3")]
+    assert (7, None) == (slurm.job(host, "7", one=True).id, slurm.job(host, "7", one=True).array_task)
+
+
+def test_a_heterogeneous_job_that_only_the_accounting_knows_is_told_whole(host_with):
+    job = slurm.job(rows_of_sacct(host_with, *COMPONENTS), "7")
+    assert (7, "FAILED", 3, "n1,n[2-3]") == (job.id, job.state, job.exit_code, job.nodes)
+    assert ((8,), "2 components") == (job.parts, job.among)
+    assert (8, 7) == ((part := slurm.job(rows_of_sacct(host_with, COMPONENTS[1]), "7+1")).id, part.het_job)
+
+
+@pytest.mark.parametrize("name", ["7", "8_", "_1", "7_1+2", "7.batch", "7+", "٧_1", "7_[" + "1," * 900 + "2]"])
+def test_what_names_no_task_and_no_component_is_a_job_of_its_own(name):
+    (job,) = slurm.jobs_of_sacct(sacct_row(JobID=name))
+    assert (None, None, None) == (job.array_job, job.array_task, job.het_job)
 
 
 @pytest.mark.parametrize("text", ["1+", "+1", "1_2+3", "1 +2", "1-2"])

@@ -21,7 +21,7 @@ from hpslurm.cluster.aws.hyperpod import INSTANCES, about_role, ago, named, seco
 from hpslurm.cluster.aws.view import CLUSTER, Need, Source, View
 from hpslurm.cluster.failures import failure_of
 from hpslurm.cluster.model import Cluster, Instance
-from hpslurm.core import toml
+from hpslurm.core import linear, toml
 from hpslurm.core.finding import CONFIGURE, LOOK, P1, P2, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Skip, Unknown
@@ -98,7 +98,7 @@ def table() -> tuple[Row, ...]:
         Row(
             row["id"],
             row["level"],
-            re.compile(row["pattern"]),
+            linear.compile(row["pattern"]),
             row["example"],
             Rule(row["id"], row["priority"], row["title"], row["reference"]) if "priority" in row else None,
             tuple(row.get("ended_by", ())),
