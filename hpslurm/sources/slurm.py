@@ -830,7 +830,7 @@ def jobs_of_sacct(text: str) -> Iterator[SlurmJob]:
     """Rows of ``sacct``; a line that does not begin one belongs to the name before it.
 
     >>> [job] = jobs_of_sacct(
-    ...     "4711|ada|1000|1000|CANCELLED by 1000|0:15|0:0|gpu|2026-12-01T10:00:00|2026-12-01T10:00:01"
+    ...     "4711|4711|ada|1000|1000|CANCELLED by 1000|0:15|0:0|gpu|2026-12-01T10:00:00|2026-12-01T10:00:01"
     ...     "|2026-12-01T11:00:00|ip-10-1-0-3|None|/fsx/ada|train".replace("|", SACCT_MARK)
     ... )
     >>> job.state, job.cancelled_by, job.exit_code, job.exit_signal, job.end_time - job.start_time
@@ -932,11 +932,11 @@ def _from_accounting(host: Host, job_id: str) -> tuple[SlurmJob, ...]:
         raise Unknown(trouble("sacct", output))
     jobs = list(jobs_of_sacct(output.out))
     # All are one user's, and the first begins with what Slurm wrote: another user's is a name that imitates a row
-    found: dict[int, SlurmJob] = {}
+    by_id: dict[int, SlurmJob] = {}
     for job in jobs:
         if job.uid == jobs[0].uid:
-            found.setdefault(job.id, job)
-    return tuple(found.values())
+            by_id.setdefault(job.id, job)
+    return tuple(by_id.values())
 
 
 def _all_of_controller(host: Host) -> list[SlurmJob]:

@@ -23,8 +23,8 @@ def job() -> Iterator[list[int]]:
     """A rank with a child that has lost its environment, and one of another step."""
     env = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": JOB, "SLURMD_NODENAME": "n1", "SLURM_STEP_ID": "0"}
     code = "import subprocess; subprocess.run(['env', '-i', '/bin/sleep', '60'])"
-    rank = subprocess.Popen([sys.executable, "-c", code], env={**env, "SLURM_PROCID": "0"}, process_group=0)
-    other = subprocess.Popen(["sleep", "60"], env={**env, "SLURM_STEP_ID": "7"}, process_group=0)
+    rank = subprocess.Popen([sys.executable, "-c", code], env={**env, "SLURM_PROCID": "0"}, start_new_session=True)
+    other = subprocess.Popen(["sleep", "60"], env={**env, "SLURM_STEP_ID": "7"}, start_new_session=True)
     until = time.monotonic() + 10
     while len(pids()) < 3 and time.monotonic() < until:
         time.sleep(0.02)
