@@ -32,13 +32,13 @@ class WrongUse(Exception):
 
 def options(words: list[str]) -> dict[str, str]:
     """``--name`` and ``--name value`` words; raises WrongUse."""
-    found = {"fail-on": "P0", "policy": policy.PATH, "root": "/", "json": "", "strict": "", "verbose": ""}
+    chosen = {"fail-on": "P0", "policy": policy.PATH, "root": "/", "json": "", "strict": "", "verbose": ""}
     rest = list(words)
     while rest:
         name, equals, value = rest.pop(0).partition("=")
         name = "--verbose" if name == "-v" else name
         key = name.removeprefix("--")
-        if not name.startswith("--") or key not in found:
+        if not name.startswith("--") or key not in chosen:
             raise WrongUse(f"unknown word {name!r}")
         if key in ("json", "strict", "verbose"):
             value = "yes"
@@ -46,10 +46,10 @@ def options(words: list[str]) -> dict[str, str]:
             if not rest:
                 raise WrongUse(f"{name} needs a value")
             value = rest.pop(0)
-        found[key] = value
-    if found["fail-on"] not in (*PRIORITIES, "never"):
-        raise WrongUse(f"--fail-on is one of {', '.join(PRIORITIES)} and never, not {found['fail-on']!r}")
-    return found
+        chosen[key] = value
+    if chosen["fail-on"] not in (*PRIORITIES, "never"):
+        raise WrongUse(f"--fail-on is one of {', '.join(PRIORITIES)} and never, not {chosen['fail-on']!r}")
+    return chosen
 
 
 def main(words: list[str], env: dict[str, str] | None = None) -> int:

@@ -130,14 +130,14 @@ def site_policy(path: str, node: str, host: Host) -> Policy:
 
 def options(words: list[str]) -> dict[str, str]:
     """``--name value`` pairs; raises ValueError, naming the word, for anything else."""
-    found: dict[str, str] = {}
+    given: dict[str, str] = {}
     pairs = iter(words)
     for word in pairs:
         name = word.removeprefix("--")
         if not word.startswith("--") or name not in _OPTIONS:
             raise ValueError(f"unknown word {word!r}; options: {', '.join('--' + one for one in _OPTIONS)}")
-        found[name] = next(pairs, "")
-    return found
+        given[name] = next(pairs, "")
+    return given
 
 
 def say(text: str) -> None:
@@ -245,10 +245,10 @@ def grown(policy: Policy, after: list[Result], results: str, run: Mapping[str, o
 
             module = import_module(f"hpslurm.node.{name}")
             old, new = replay.rebuild(module.Facts, before[name]), replay.rebuild(module.Facts, facts)
-            found = tuple(policy.mute(one) for one in module.changed(old, new, policy))
+            findings = tuple(policy.mute(one) for one in module.changed(old, new, policy))
             note = module.not_known(old, new)
-            outcome = probe.FAIL if found else probe.UNKNOWN if note else probe.PASS
-            yield Result(result, outcome, note, findings=found)
+            outcome = probe.FAIL if findings else probe.UNKNOWN if note else probe.PASS
+            yield Result(result, outcome, note, findings=findings)
         except Exception as error:
             yield Result(result, probe.UNKNOWN, probe.reason(error))
 

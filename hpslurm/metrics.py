@@ -101,10 +101,10 @@ def read_results(results: str, shared: bool, now: float) -> tuple[Seen, list[str
             if shared and folder == results:
                 raise
             return Seen(cut_off=None if shared else {}), [f"{folder} does not exist: no hook has left a record there"]
-    found, unreadable = records.read_folder(nodes)
+    readable, unreadable = records.read_folder(nodes)
     refused = [(refusal.node, refusal.hook) for refusal in unreadable if refusal.hook in HOOKS]
     troubles = [str(refusal) for refusal in unreadable]
-    kept = [record for record in found if record.hook in HOOKS]
+    kept = [record for record in readable if record.hook in HOOKS]
     for record in kept:
         troubles += _strange(nodes, record)
     return Seen(tuple(kept), tuple(refused), None if shared else _left_over(results, now, troubles)), troubles
@@ -122,7 +122,7 @@ def _strange(folder: str, record: Record) -> Iterator[str]:
 
 def _left_over(results: str, now: float, troubles: list[str]) -> Mapping[tuple[str, str], Sequence[float]] | None:
     """Unfinished records: a hook that was killed leaves one in its job's folder."""
-    found: dict[tuple[str, str], list[float]] = {}
+    unfinished: dict[tuple[str, str], list[float]] = {}
     folders = [f"{results}/nodes"]
     try:
         folders += [f"{results}/jobs/{job}" for job in os.listdir(f"{results}/jobs")]
@@ -134,14 +134,14 @@ def _left_over(results: str, now: float, troubles: list[str]) -> Mapping[tuple[s
     for folder in folders:
         try:
             with os.scandir(folder) as entries:
-                parts = [(match, one) for one in entries if (match := _PART.fullmatch(one.name))]
-            for match, one in parts:
-                written = one.stat(follow_symlinks=False).st_mtime
+                parts = [(match, entry) for entry in entries if (match := _PART.fullmatch(entry.name))]
+            for match, entry in parts:
+                written = entry.stat(follow_symlinks=False).st_mtime
                 if written <= now - RUNNING:
-                    found.setdefault((match[1], match[2]), []).append(written)
+                    unfinished.setdefault((match[1], match[2]), []).append(written)
         except OSError:  # a folder or a file that the epilog has just removed
             continue
-    return found
+    return unfinished
 
 
 # numbers
@@ -217,12 +217,12 @@ def _user(uid: int) -> str:
 
 def _by_node(seen: Seen) -> dict[str, dict[str, Record]]:
     """Records by node and hook; a node is there also if none of its records could be read."""
-    found: dict[str, dict[str, Record]] = {}
+    by_node: dict[str, dict[str, Record]] = {}
     for record in seen.records:
-        found.setdefault(record.node, {})[record.hook] = record
+        by_node.setdefault(record.node, {})[record.hook] = record
     for node, _ in (*seen.unreadable, *(seen.cut_off or ())):
-        found.setdefault(node, {})
-    return found
+        by_node.setdefault(node, {})
+    return by_node
 
 
 def _time(record: Record) -> float:
@@ -254,16 +254,16 @@ def _of_run(record: Record) -> Iterator[Number]:
 
 def _of_results(record: Record, policy: Policy) -> Iterator[Number]:
     rules = replace(policy, node=record.node, instance=str(record.run.get("instance") or ""))
-    found = [one if one.muted else rules.mute(replace(one, subject=record.node)) for one in record.findings]
-    counted = [one for one in found if not one.muted]
+    findings = [one if one.muted else rules.mute(replace(one, subject=record.node)) for one in record.findings]
+    counted = [one for one in findings if not one.muted]
     numbers: list[Number] = [
-        *(("probes", sum(one.outcome == outcome for one in record.results), (outcome,)) for outcome in _OUTCOMES),
-        *(("findings", sum(one.rule.priority == level for one in counted), (level,)) for level in PRIORITIES),
-        ("findings_muted", len(found) - len(counted), ()),
+        *(("probes", sum(result.outcome == outcome for result in record.results), (outcome,)) for outcome in _OUTCOMES),
+        *(("findings", sum(finding.rule.priority == level for finding in counted), (level,)) for level in PRIORITIES),
+        ("findings_muted", len(findings) - len(counted), ()),
     ]
     yield from (one for one in numbers if one[1] or record.complete)
     yield from (("not_checked", 1, (probe,)) for probe in _not_checked(record))
-    yield from (("finding", 1, labels) for labels in _distinct(found))
+    yield from (("finding", 1, labels) for labels in _distinct(findings))
 
 
 _OUTCOMES = (PASS, FAIL, SKIP, UNKNOWN)
@@ -275,10 +275,10 @@ def _not_checked(record: Record) -> list[str]:
     return list(dict.fromkeys(whole_or_part))[:MOST]
 
 
-def _distinct(found: Iterable[Finding]) -> list[tuple[str, ...]]:
+def _distinct(findings: Iterable[Finding]) -> list[tuple[str, ...]]:
     labels: Iterator[tuple[str, ...]] = (
-        (_word(one.rule.id), one.rule.priority, _word(one.rule.cause), "true" if one.muted else "false")
-        for one in found
+        (_word(finding.rule.id), finding.rule.priority, _word(finding.rule.cause), "true" if finding.muted else "false")
+        for finding in findings
     )
     return list(dict.fromkeys(labels))[:MOST]
 

@@ -35,9 +35,9 @@ def contents() -> Iterator[tuple[str, bytes]]:
     for path in sorted((PACKAGE / "tables").glob("*.toml")):
         yield f"hpslurm/tables/{path.stem}.json", json.dumps(toml.loads(path.read_text("utf-8"))).encode()
     yield "hpslurm/tables/instances.toml", (PACKAGE / "tables/instances.toml").read_bytes()  # read as text
-    found = importlib.util.find_spec("pynvml")
-    if found and found.origin and found.origin.endswith("pynvml.py"):
-        yield "pynvml.py", Path(found.origin).read_bytes()
+    spec = importlib.util.find_spec("pynvml")
+    if spec and spec.origin and spec.origin.endswith("pynvml.py"):
+        yield "pynvml.py", Path(spec.origin).read_bytes()
 
 
 def archive() -> bytes:

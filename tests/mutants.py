@@ -7,6 +7,7 @@
 What is changed: numbers and True or False at the top of a module, among the defaults of a class and of
 arguments, numbers that something is compared with, octal masks, and the flags that ``os.open`` is given.
 A number becomes a tenth larger, at least by one; a mask loses its highest bit, or its lowest; a flag goes.
+What only changes pace, memory or look stays as it is: ``NOT_SEEN`` has the names.
 All happens in a copy of the checkout. A change that no test notices has *lived*: write a test at the
 threshold and one step beside it.
 """
@@ -33,16 +34,33 @@ from functools import cache
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-FOLDERS = ("core", "node", "sources", "setup", "cluster", "nccl_tests")
+FOLDERS = ("core", "node", "sources", "setup", "scan", "show", "job", "cluster", "nccl_tests", "bundle")
 WANTED = 90  # percent of the changes that a test has to notice
 # Where a flag's absence cannot be seen: O_RDONLY is 0, and Python itself sets O_CLOEXEC.
 NO_FLAGS = ("O_RDONLY", "O_CLOEXEC")
-# Sizes of buffers and the like: they change how long something takes, and nothing else.
-PACE = ("BLOCK", "AHEAD", "BEHIND", "EDGE", "FEW", "FEW_LINES", "MOST_SHAPES")
-NOT_SEEN = ("TYPE_CHECKING", *PACE)
+# What a test cannot see, or should not, by the names that such constants have all over the package: sizes of buffers
+# and how long somebody else is waited for change how long something takes; how much of a file is read at most, what it
+# takes of memory; the width of a column, how a text for people looks.
+PACE = (
+    "BLOCK",
+    "AHEAD",
+    "BEHIND",
+    "EDGE",
+    "FEW_LINES",
+    "MOST_SHAPES",
+    "SECONDS",
+    "seconds",
+    "PATIENCE",
+    "PAUSE",
+    "GRACE",
+)
+MEMORY = ("LARGEST", "MOST_BYTES", "ALL")
+LOOK = ("WIDTH", "COLUMNS", "FIELD")
+NOT_SEEN = ("TYPE_CHECKING", *PACE, *MEMORY, *LOOK)
 ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.Tuple, ast.List, ast.Set)
 DEFINED = (*ARITHMETIC, ast.Dict, ast.Call, ast.Starred, ast.IfExp)  # where numbers count that give a name its value
 COMPARED = ARITHMETIC
+BOUNDS = ("test_thresholds.py", "test_bounds.py")  # tests of many modules; they may import them through helpers
 HOSTS = "tests/hosts"
 SHOWS = "tests/test_hosts.py::test_a_saved_machine_shows_exactly_what_is_expected"
 HIDES = "tests/test_hosts.py::test_a_saved_machine_hides_exactly_what_is_expected"
@@ -147,20 +165,62 @@ def _instead(node: ast.expr, old: str) -> list[str]:
 
 
 def tests_of(path: str, top: Path = CHECKOUT) -> list[str]:
-    """Tests for a module: of its name, or those beside these that import it, or all that do; and saved machines."""
-    module = path.removesuffix(".py").replace("/", ".")
+    """Tests for a module: of its name, or those beside it that import it, or all that do; and saved machines.
+
+    What no test imports is seen through the modules that import it.
+    """
+    module = _module(path)
     folder, name = os.path.split(path.removesuffix(".py"))
-    folder = folder.replace("hpslurm", "tests", 1)
-    named = sorted(glob.glob(f"{folder}/**/test_{name}*.py", root_dir=top, recursive=True))
-    importing = [test for test in _test_files(top) if module in _imported(top / test)]
-    beside = [test for test in importing if test.startswith(f"{folder}/")]
     text = (top / path).read_text("utf-8")
     examples = [f"{EXAMPLES}[{module}]"] if ">>> " in text else []
-    if folder == "tests/node":
+    named, beside, importing = _of_module(path, top)
+    if folder == "hpslurm/node":
         return list(dict.fromkeys((*examples, *named, *beside, *_machines(name, text, top), CATALOGUE)))
-    thresholds = [test for test in importing if test.endswith("test_thresholds.py")]
-    nearest = [*named, *thresholds] if named else beside or importing
-    return [*examples, *(nearest or sorted(glob.glob(f"{folder}/test_*.py", root_dir=top)))]
+    thresholds = [test for test in _test_files(top) if test.endswith(BOUNDS) and module in _reached(top / test, top)]
+    nearest = [*named, *thresholds] if named else beside or importing or _through_importers(path, top)
+    above, own = os.path.split(_beside(folder))  # hpslurm/scan/checks is tried by tests/scan/test_checks.py
+    of_folder = (f"{_beside(folder)}/test_*.py", f"{above}/test_{own}*.py")
+    return [*examples, *(nearest or [test for each in of_folder for test in sorted(glob.glob(each, root_dir=top))])]
+
+
+def _module(path: str) -> str:
+    return path.removesuffix(".py").replace("/", ".")
+
+
+def _beside(folder: str) -> str:
+    return folder.replace("hpslurm", "tests", 1)
+
+
+def _of_module(path: str, top: Path) -> tuple[list[str], list[str], list[str]]:
+    """Tests with its name, those beside it that import it, and all that do."""
+    folder, name = os.path.split(path.removesuffix(".py"))
+    longer = [other.stem for other in (top / folder).glob(f"{name}_*.py")]  # test_history_jobs is no test of history
+    named = [
+        test
+        for test in sorted(glob.glob(f"{_beside(folder)}/**/test_{name}*.py", root_dir=top, recursive=True))
+        if not any(Path(test).stem.startswith(f"test_{other}") for other in longer)
+    ]
+    importing = [test for test in _test_files(top) if _module(path) in _imported(top / test)]
+    return named, [test for test in importing if test.startswith(f"{_beside(folder)}/")], importing
+
+
+def _through_importers(path: str, top: Path) -> list[str]:
+    """Tests of the nearest modules that need it: of their names, beside them, or any."""
+    known, asked = {path}, [path]
+    while asked:
+        asked = [other for other in _importers(tuple(map(_module, asked)), top) if other not in known]
+        known |= set(asked)
+        tests = [
+            named or beside or importing for named, beside, importing in (_of_module(other, top) for other in asked)
+        ]
+        if nearest := sorted({test for several in tests for test in several}):
+            return nearest
+    return []
+
+
+def _importers(modules: tuple[str, ...], top: Path) -> list[str]:
+    ours = sorted(file.relative_to(top).as_posix() for file in (top / "hpslurm").rglob("*.py"))
+    return [file for file in ours if not _imported(top / file).isdisjoint(modules)]
 
 
 def _test_files(top: Path) -> list[str]:
@@ -168,10 +228,17 @@ def _test_files(top: Path) -> list[str]:
     return sorted(test for test in found if not test.startswith("tests/lab/"))
 
 
+def _reached(test: Path, top: Path) -> set[str]:
+    """What a test imports, and what its helpers do."""
+    known = _imported(test)
+    helpers = (top / f"{module.replace('.', '/')}.py" for module in known if module.startswith("tests."))
+    return known.union(*(_imported(helper) for helper in helpers if helper.exists()))
+
+
 @cache
-def _imported(test: Path) -> set[str]:
+def _imported(file: Path) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(test.read_text("utf-8"))):
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
     return found

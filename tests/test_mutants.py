@@ -59,6 +59,15 @@ def test_a_module_is_tried_with_the_tests_of_its_name_and_the_machines_of_its_fi
 
 
 def test_every_module_of_the_package_has_tests() -> None:
-    modules = [path.relative_to(mutants.CHECKOUT) for path in Path(mutants.CHECKOUT, "hpslurm").glob("*/*.py")]
+    modules = [path.relative_to(mutants.CHECKOUT) for path in Path(mutants.CHECKOUT, "hpslurm").glob("*/**/*.py")]
     without = [str(path) for path in modules if not mutants.tests_of(path.as_posix())]
     assert [] == [path for path in without if mutants.changes(path, Path(mutants.CHECKOUT, path).read_text("utf-8"))]
+
+
+def test_a_module_that_no_test_imports_is_tried_through_those_that_need_it() -> None:
+    assert "tests/core/test_policy.py" in mutants.tests_of("hpslurm/core/expected.py")
+    assert "tests/bundle/test_collect.py" in mutants.tests_of("hpslurm/bundle/of_machine.py")
+
+
+def test_the_tests_of_a_longer_name_are_another_modules() -> None:
+    assert ["tests/cluster/test_history.py"] == mutants.tests_of("hpslurm/cluster/history.py")

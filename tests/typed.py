@@ -90,6 +90,7 @@ PUT_IN = {
     "first.pid": "PID",
     "job": "JOBID",
     "job.id": "JOBID",
+    "pipes": "/tmp/fr_",
     "shlex.quote(first.node)": "n3",
     "facts.path": "OFI-PLUGIN",
     "shlex.quote(facts.output.source)": "run.txt",

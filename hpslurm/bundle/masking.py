@@ -52,11 +52,11 @@ _LISTED_END = re.compile(r"[ \t]*(?:\n|\Z|[ \t][\w.]+_\d+\b)")
 _HIGHEST_VERSION = 13  # first number of a version of four; 3, 8 and 9 are addresses of the internet, too
 _OFTEN_ADDRESSES = (3, 8)  # of AWS and of name servers: a column of hosts looks like one of packages
 _STAYS = tuple(
-    ipaddress.ip_network(one)
-    for one in ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "255.0.0.0/8", "198.18.0.0/16")
+    ipaddress.ip_network(network)
+    for network in ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "255.0.0.0/8", "198.18.0.0/16")
 )
 _PRIVATE = tuple(
-    ipaddress.ip_network(one) for one in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
+    ipaddress.ip_network(network) for network in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
 )
 _ROUTED_6 = tuple(ipaddress.ip_network(one) for one in ("2000::/3", "fc00::/7"))
 

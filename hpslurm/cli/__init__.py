@@ -112,6 +112,7 @@ def run(command: click.Command, name: str) -> None:
         from click.shell_completion import shell_complete
 
         sys.exit(shell_complete(command, {}, name, f"_{name.upper().replace('-', '_')}_COMPLETE", asked))
+    sys.stdout, sys.stderr = sys.stdout or _nowhere(1), sys.stderr or _nowhere(2)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # half a letter in a name must not be a traceback
@@ -128,6 +129,15 @@ def run(command: click.Command, name: str) -> None:
         _write_no_more()
         _say(f"{name}: could not write all of it: {error.strerror}")
     sys.exit(code)
+
+
+def _nowhere(number: int) -> io.TextIOBase:
+    """For a stream that was closed before we came, as with ``>&-``: a file opened later must not get its number."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    if null != number:
+        os.dup2(null, number)
+        os.close(null)
+    return open(number, "w", encoding="utf-8")
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what a device that takes no more says of a write

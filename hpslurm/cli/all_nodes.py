@@ -62,47 +62,51 @@ def records_of_all(look: Look, words: list[str]) -> tuple[dict[str, Record], lis
             else:
                 lines.append(event.text)
     texts = records.joined(lines)
-    found = {node: records.parse(texts[node], node, look.name) for node in where.nodes if node in texts}
-    errors += [f"{node} gave no whole answer" for node in where.nodes if node not in found or not found[node].complete]
-    return found, errors + said[:5] if errors else []
+    by_node = {node: records.parse(texts[node], node, look.name) for node in where.nodes if node in texts}
+    errors += [
+        f"{node} gave no whole answer" for node in where.nodes if node not in by_node or not by_node[node].complete
+    ]
+    return by_node, errors + said[:5] if errors else []
 
 
-def results(found: Mapping[str, Record], policy: Policy, errors: Iterable[str], look: Look = CHECK) -> list[Result]:
+def results(by_node: Mapping[str, Record], policy: Policy, errors: Iterable[str], look: Look = CHECK) -> list[Result]:
     """All that was found, one result for the nodes and one for their comparison."""
-    named = [replace(item, subject=item.subject or node) for node, record in found.items() for item in record.findings]
+    named = [
+        replace(item, subject=item.subject or node) for node, record in by_node.items() for item in record.findings
+    ]
     answer = [Result("nodes", FAIL if named else PASS, "", 0.0, None, tuple(named))]
     if look.compared:
-        found_in = {node: record.results for node, record in found.items()}
+        found_in = {node: record.results for node, record in by_node.items()}
         unlike = [policy.mute(item) for item in consensus.judge(found_in)]
         answer.append(Result("consensus", FAIL if unlike else PASS, "", 0.0, None, tuple(unlike)))
-    for node, record in found.items():
+    for node, record in by_node.items():
         answer += [replace(item, note=f"{node}: {item.note}") for item in record.results if item.outcome == UNKNOWN]
     return answer + [Result("node", UNKNOWN, error) for error in errors]
 
 
 def first_screen(
-    found: Mapping[str, Record], answer: list[Result], errors: Iterable[str], look: Look = CHECK
+    by_node: Mapping[str, Record], answer: list[Result], errors: Iterable[str], look: Look = CHECK
 ) -> list[str]:
     """Which nodes to keep out of the job, why, and what to type first."""
     errors = list(errors)
     made = plan.plans(finding for result in answer for finding in result.findings)
     grave = screen.grave(made)
     folded = render.fold(finding for result in answer for finding in result.findings)
-    sick = {node for one in grave for node in one.nodes}
+    sick = {node for worst in grave for node in worst.nodes}
     bad = sorted(node for one in grave if one.priority == P0 for node in one.nodes)
-    passed = sum(item.outcome == PASS for record in found.values() for item in record.results)
+    passed = sum(item.outcome == PASS for record in by_node.values() for item in record.results)
     missing = tuple(
         render.NotChecked(item.probe, item.note, (node,))
-        for node, record in found.items()
+        for node, record in by_node.items()
         for item in record.results
         if item.outcome == UNKNOWN
     )
     named = [one for one in grave if one.nodes]
-    said = f"{len(sick):,} of {len(found):,} nodes need{'s' if len(sick) == 1 else ''} attention"
+    said = f"{len(sick):,} of {len(by_node):,} nodes need{'s' if len(sick) == 1 else ''} attention"
     if not sick:
-        said = f"nothing found on {len(found):,} nodes"
+        said = f"nothing found on {len(by_node):,} nodes"
     if not sick and grave:
-        said = f"the {len(found):,} nodes differ where they should not"
+        said = f"the {len(by_node):,} nodes differ where they should not"
     return screen.lines(
         screen.Screen(
             "FAIL" if grave else "WARN" if missing or errors else "PASS",
@@ -124,18 +128,18 @@ def first_screen(
     )
 
 
-def text(found: Mapping[str, Record], answer: list[Result], errors: Iterable[str]) -> list[str]:
+def text(by_node: Mapping[str, Record], answer: list[Result], errors: Iterable[str]) -> list[str]:
     folded = render.fold(finding for result in answer for finding in result.findings)
     sick = {finding.subject for result in answer for finding in result.findings}
     not_checked = [
         render.NotChecked(item.probe, item.note, (node,))
-        for node, record in found.items()
+        for node, record in by_node.items()
         for item in record.results
         if item.outcome == UNKNOWN
     ]
     sick |= {node for item in not_checked for node in item.subjects}
-    healthy = [node for node in found if node not in sick and found[node].complete]
-    passed = sum(item.outcome == PASS for record in found.values() for item in record.results)
+    healthy = [node for node in by_node if node not in sick and by_node[node].complete]
+    passed = sum(item.outcome == PASS for record in by_node.values() for item in record.results)
     lines = [line for entry in folded for line in render.finding_lines(entry)]
     lines += render.not_checked_lines(not_checked)
     lines += [f"{render.label('WARN')} {error}" for error in errors]
@@ -147,17 +151,17 @@ def text(found: Mapping[str, Record], answer: list[Result], errors: Iterable[str
 def command(look: Look, policy: Policy, as_json: bool, words: list[str], verbose: bool) -> list[Result]:
     """Look, print, and return what was found, for the exit code."""
     try:
-        found, errors = records_of_all(look, words)
+        by_node, errors = records_of_all(look, words)
     except launch.CannotLaunch as why:
         raise click.ClickException(str(why)) from None
-    if not found:
+    if not by_node:
         raise click.ClickException("\n".join(["no node answered", *errors[:5]]))
-    answer = results(found, policy, errors, look)
+    answer = results(by_node, policy, errors, look)
     if as_json:
         made = plan.plans(finding for result in answer for finding in result.findings)
         for line in plan.with_plans(records.lines(policy, os.environ, f"{look.name}-all-nodes", answer), made):
             click.echo(records.encode(line))
     else:
-        lines = text(found, answer, errors) if verbose else first_screen(found, answer, errors, look)
+        lines = text(by_node, answer, errors) if verbose else first_screen(by_node, answer, errors, look)
         click.echo("\n".join(lines))
     return answer

@@ -19,7 +19,9 @@ import click
 from hpslurm import __version__
 from hpslurm.bundle import archive
 from hpslurm.bundle.archive import Part
-from hpslurm.bundle.parts import Bundle, Request, WrongWindow, collect, utc
+from hpslurm.bundle.collect import Bundle, collect
+from hpslurm.bundle.request import Request
+from hpslurm.bundle.window import WrongWindow, utc
 from hpslurm.cli import options
 from hpslurm.cluster.aws import whom
 from hpslurm.core import records
@@ -164,7 +166,9 @@ def command(
     written: dict[str, Any] = {}
     if not dry_run:
         _refuse(output, force)
-        written = _write(output, force, parts, manifest, made)
+        with progress:
+            progress.say("packing")
+            written = _write(output, force, parts, manifest, made)
     for what, reason in missing:
         _warn(f"missing: {what}: {reason}")
     if as_json:

@@ -131,9 +131,11 @@ def command(
     wrong = _wrong_cluster(half)
     if wrong and not half.readable:
         raise click.ClickException(wrong)
-    scene = guard.of_half(half, rules)
-    results = guard.guarded(half.results, scene, rules)
-    made = plans.plans(half.results, scene, rules)
+    with progress:
+        progress.say("judging")
+        scene = guard.of_half(half, rules)
+        results = guard.guarded(half.results, scene, rules)
+        made = plans.plans(half.results, scene, rules)
     if as_json:
         for line in plan.with_plans(records.lines(rules, os.environ, "diagnose", results), made):
             click.echo(records.encode(line))

@@ -19,8 +19,8 @@ def show(uuid: str, folders: list[str], as_json: bool) -> None:
     troubles: list[str] = []
     for folder in folders:
         with Progress(f"reading all records in {folder}"):
-            found, unreadable = records.all_records(folder)
-        kept += found
+            of_folder, unreadable = records.all_records(folder)
+        kept += of_folder
         troubles += map(str, unreadable)
     try:
         history = gpu_history.history(kept, uuid)
@@ -37,8 +37,8 @@ def show(uuid: str, folders: list[str], as_json: bool) -> None:
         click.echo(records.encode(line))
         return
     click.echo(f"{uuid}: {history.verdict}")
-    for one in history.sightings:
-        when = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(one.time))
-        job = f"job {one.job} " if one.job else ""
-        faults = "; ".join(f"{fault.priority} {fault.rule}: {clean(fault.text, 120)}" for fault in one.faults)
-        click.echo(f"  {when}  {one.node} {one.instance}  {job}{one.hook}  {faults or 'no fault'}")
+    for sighting in history.sightings:
+        when = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(sighting.time))
+        job = f"job {sighting.job} " if sighting.job else ""
+        faults = "; ".join(f"{fault.priority} {fault.rule}: {clean(fault.text, 120)}" for fault in sighting.faults)
+        click.echo(f"  {when}  {sighting.node} {sighting.instance}  {job}{sighting.hook}  {faults or 'no fault'}")

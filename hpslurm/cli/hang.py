@@ -123,7 +123,7 @@ def command(
 def _job(job_id: str) -> SlurmJob:
     host = Host(seconds=SECONDS)
     try:
-        job = slurm.job(host, job_id, one=True)
+        job = slurm.job(host, job_id, exact=True)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     except Unknown as why:
@@ -162,8 +162,8 @@ def _pieces(job_id: str, root: str) -> int:
 
     node = node_name(os.environ)
     own = os.environ.get("SLURM_STEP_ID", "")
-    found = hang_gather.fitting(hang_sample.take(job_id, node, root.replace("{node}", node), own))
-    line = records.encode(hang_facts.line_of(found), ascii_only=True)
+    facts = hang_gather.fitting(hang_sample.take(job_id, node, root.replace("{node}", node), own))
+    line = records.encode(hang_facts.line_of(facts), ascii_only=True)
     print("\n".join(records.pieces(node, line)), flush=True)
     os._exit(0)  # a thread that hangs with a process in the kernel must not hold the step
 

@@ -135,19 +135,19 @@ def _results(seen: history.History, rules: Policy) -> list[Result]:
 
 def _json(rules: Policy, seen: history.History, node: str) -> list[str]:
     outcome = _results(seen, rules)
-    head, *found, end = records.lines(rules, os.environ, "history", outcome)
+    head, *middle, end = records.lines(rules, os.environ, "history", outcome)
     verdicts = [one for one in seen.book.verdicts if not node or name_of(one.node) == node]
     lines = [keeps_failing.line_of(one, seen) for one in verdicts]
     incidents = [
         {
             "schema": records.SCHEMA,
             "type": "node_incident",
-            "start": one.start,
-            "end": one.end,
-            "jobs": list(one.jobs),
-            "nodes": nodeset.fold(name_of(name) for name in one.nodes),
-            "partitions": list(one.partitions),
+            "start": incident.start,
+            "end": incident.end,
+            "jobs": list(incident.jobs),
+            "nodes": nodeset.fold(name_of(name) for name in incident.nodes),
+            "partitions": list(incident.partitions),
         }
-        for one in seen.book.incidents
+        for incident in seen.book.incidents
     ]
-    return [records.encode(line) for line in (head, *found, *lines, *incidents, end)]
+    return [records.encode(line) for line in (head, *middle, *lines, *incidents, end)]

@@ -78,25 +78,30 @@ def command(
         gpu_report.show(gpu, report.folders(rules, results), as_json)
         return 0
     below: list[str] = []
+    progress = Progress()  # one for all: whoever waits has waited since the beginning
     if not job_id:
-        jobs, why = _failed_jobs(root)
+        with progress:
+            progress.say("asking Slurm for the jobs of the last day")
+            jobs, why = _failed_jobs(root)
         if not jobs:
             click.echo(records.encode(records.end_line([])) if as_json else "\n".join(first_screen.none_failed(why)))
             return 0
         job_id, below = str(jobs[0].id), first_screen.others(jobs[1:], why)
     try:
-        with Progress(f"asking Slurm and reading the records of job {job_id}"):
+        with progress:
+            progress.say(f"asking Slurm and reading the records of job {job_id}")
             known = report.gather(rules, root, job_id, results)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    if known.job is None and not known.found:
+    if known.job is None and not known.records:
         raise click.ClickException(report.nothing_known(job_id, known.why, rules, results, known.troubles))
     if only:
         known = report.of_nodes(known, options.node_set(only))
     ended = None
     if known.has_output and (output or not report.well(known.job)):
-        with Progress(f"reading the output of job {job_id}, and reasoning"):
-            ended = cause.find(known.job, output, known.found, known.counted)
+        with progress:
+            progress.say(f"reading the output of job {job_id}, and reasoning")
+            ended = cause.find(known.job, output, known.records, known.counted)
         if not only:  # of all its nodes
             _keep(known, ended, rules, results)
     outcome = report_view.results_of(known, ended)
@@ -125,8 +130,7 @@ def _failed_jobs(root: str) -> tuple[list[slurm.SlurmJob], str]:
     """The caller's, newest first; for root those of all users."""
     host = Host(root, seconds=report.SECONDS)
     try:
-        with Progress("asking Slurm for the jobs of the last day"):
-            return slurm.failed_jobs(host, os.geteuid() or None, time.time())
+        return slurm.failed_jobs(host, os.geteuid() or None, time.time())
     except Unknown as why:
         raise click.ClickException(f"give a job id; the jobs of the last day are not known: {why}") from None
     finally:

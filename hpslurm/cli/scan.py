@@ -61,7 +61,8 @@ def command(paths: tuple[str, ...], as_json: bool, fail_on: str, strict: bool, v
         click.echo(f"hpslurm scan: {hint}", err=True)
     if not collector.files:
         raise click.ClickException("\n".join(clean(why) for why in collector.unread) or "nothing to read")
-    with Progress("reasoning"):
+    with progress:
+        progress.say("reasoning")
         events = collector.result()
         diagnosis = reason(events, (), collector.unread)
     if as_json:

@@ -30,13 +30,13 @@ TITLES = {
 
 def read(folder: str) -> tuple[list[Record], list[records.Unreadable]]:
     """All records below a results folder, each once; and what could not be read."""
-    found, unreadable = records.node_records(folder)
+    kept, unreadable = records.node_records(folder)
     jobs = f"{folder}/jobs"
     for job in sorted(os.listdir(jobs)) if os.path.isdir(jobs) else ():
         of_job, not_read = records.job_records(folder, job)
-        found += of_job
+        kept += of_job
         unreadable += not_read
-    once = {(record.node, record.hook, record.run.get("job"), record.run.get("time")): record for record in found}
+    once = {(record.node, record.hook, record.run.get("job"), record.run.get("time")): record for record in kept}
     return list(once.values()), unreadable
 
 
@@ -81,13 +81,13 @@ def command(policy_path: str, folder: str, as_json: bool) -> int:
     for mute in new.expired():
         _warn("INFO", f"the mute of {clean(mute.rule)} ended on {mute.until}")
     with Progress(f"reading all records in {folder}"):
-        found, unreadable = read(folder)
+        recorded, unreadable = read(folder)
     for record in unreadable:
         _warn("WARN", str(record))
-    if not found:
+    if not recorded:
         click.echo(f"{folder} holds no records: folders jobs/ or nodes/ with files *.jsonl are expected", err=True)
         return 1
-    outcome = replay.replay(found, new)
+    outcome = replay.replay(recorded, new)
     for trouble in outcome.troubles:
         _warn("WARN", f"not judged again: {trouble}")
     if as_json:

@@ -22,13 +22,24 @@ _WHOLE_UPDATE = re.compile(r"\baws\s+sagemaker\s+update-cluster-software\b(?!.*-
 
 
 def changes(command: str) -> bool:
-    """Whether it would change a node, Slurm, the cluster or the account."""
+    """Whether it would change a node, Slurm, the cluster or the account.
+
+    >>> changes("scontrol show node n1"), changes("scontrol update nodename=n1 state=resume")
+    (False, True)
+    >>> changes("aws sagemaker list-cluster-nodes"), changes("aws sagemaker batch-replace-cluster-nodes")
+    (False, True)
+    """
     aws = any(not found["operation"].startswith(_AWS_READS) for found in _AWS.finditer(command))
     slurm = any(found["verb"] not in _SCONTROL_READS for found in _SCONTROL.finditer(command))
     return aws or slurm or bool(_SYSTEMCTL_CHANGES.search(command))
 
 
 def starts_job(command: str) -> bool:
+    """Whether Slurm must find it a place to run.
+
+    >>> starts_job("srun -w n1 nvidia-smi"), starts_job("clush -w n1 'echo srun'")
+    (True, False)
+    """
     return bool(_JOB.search(command))
 
 
@@ -48,13 +59,21 @@ def whole_cluster(command: str) -> bool:
 
 
 def without_job(command: str) -> str:
-    """The same look by ssh, for a node on which Slurm starts nothing; empty where it cannot be put so."""
+    """The same look by ssh, for a node on which Slurm starts nothing; empty where it cannot be put so.
+
+    >>> without_job("srun -w {nodes} cat /proc/meminfo"), without_job("srun -w {nodes} hostname | sort")
+    ("clush -w {nodes} 'cat /proc/meminfo'", '')
+    """
     match = _SRUN_NODES.match(command)
     return f"clush -w {{nodes}} {shlex.quote(match['what'])}" if match else ""
 
 
 def for_caller(command: str, region: str, profile: str) -> str:
-    """With the region and the profile that this look used, in every AWS command that lacks them."""
+    """With the region and the profile that this look used, in every AWS command that lacks them.
+
+    >>> for_caller("aws sagemaker list-clusters --region us-east-1", "us-west-2", "train")
+    'aws sagemaker list-clusters --profile train --region us-east-1'
+    """
 
     def told(match: re.Match[str]) -> str:
         rest = command[match.end() :]

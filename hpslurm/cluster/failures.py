@@ -32,4 +32,9 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def failure_of(text: str) -> Failure | None:
+    """The first row that the text meets.
+
+    >>> failure_of("We currently do not have sufficient capacity to launch new ml.p5.48xlarge instances").id
+    'capacity'
+    """
     return next((row for row in table() if _compiled(row.pattern).search(text)), None)

@@ -30,8 +30,8 @@ def collect(gathered: Gathered) -> Facts:
     drained = [member.slurm for member in gathered.members.members if member.slurm and _by_prolog(member.slurm)]
     if not drained:
         raise Skip("no node was drained by a prolog")
-    found = ((node, _of_drain(gathered.records_of(node.name), node)) for node in drained)
-    return tuple((node, record) for node, record in found if record)
+    pairs = ((node, _of_drain(gathered.records_of(node.name), node)) for node in drained)
+    return tuple((node, record) for node, record in pairs if record)
 
 
 def _by_prolog(node: SlurmNode) -> bool:

@@ -190,15 +190,15 @@ def by_name_or_id(only: Chooser | None, ids: Mapping[str, str]) -> Chooser | Non
 
 def roles(layout: hyperpod.Layout) -> dict[str, str]:
     """Which nodes are no workers, by HyperPod's own files; never guessed from a group's name."""
-    found = {}
+    role_of = {}
     for machine in layout.machines:
         if machine.address in layout.controllers or (machine.group and machine.group == layout.controller_group):
-            found[machine.name] = CONTROLLER
+            role_of[machine.name] = CONTROLLER
         elif machine.group and machine.group == layout.login_group:
-            found[machine.name] = LOGIN
+            role_of[machine.name] = LOGIN
         elif layout.controller_group:
-            found[machine.name] = WORKER
-    return found
+            role_of[machine.name] = WORKER
+    return role_of
 
 
 def _whole_cluster(view: View | None, members: Members) -> Cluster | None:

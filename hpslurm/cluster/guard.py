@@ -310,8 +310,8 @@ def one_cause(findings: Iterable[Finding], scene: Scene, policy: Policy) -> Find
     most = sorted(counts.items(), key=lambda pair: (-len(pair[1]), pair[0]))[:5]
     shared = _shared([scene.by_name[name] for name in sorted(targets)])
     return ONE_CAUSE.found(
-        f"{len(targets)} of {workers} nodes are in trouble at once, {policy.guard_share:.0%} is the site's limit: this "
-        f"looks like one cause, do not act node by node{f'; {shared}' if shared else ''}",
+        f"{len(targets):,} of {workers:,} nodes are in trouble at once, {policy.guard_share:.0%} is the site's limit: "
+        f"this looks like one cause, do not act node by node{f'; {shared}' if shared else ''}",
         evidence=[Evidence(rule, f"{len(names)} nodes: {nodeset.fold(names)}") for rule, names in most],
         suggest=[
             Suggestion(LOOK, "what they share: a switch, a subnet, a mount, an image, a change of configuration"),

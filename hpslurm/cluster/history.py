@@ -172,8 +172,8 @@ def _fill(
             if ledger.count:
                 return "part of sacct"
     count = 0
-    for one in kept.jobs():
-        ledger.add(one)
+    for recorded in kept.jobs():
+        ledger.add(recorded)
         count += 1
     return "the epilogs' records" if count else ""
 
@@ -301,13 +301,13 @@ class _Kept:
             return _told(kept)
         if job.id not in self.runs or len(self.read) >= MOST_JUDGED:
             return None
-        found = self.records_of(job.id)
-        if not found:
+        of_job = self.records_of(job.id)
+        if not of_job:
             return None
-        seen = report.view(found, job.nodes)
-        if named_by := _hardware_of_one(found, job):
+        seen = report.view(of_job, job.nodes)
+        if named_by := _hardware_of_one(of_job, job):
             return named_by
-        told = cause.judged(None, joblog.Found(), found, [one for one in seen.findings if not one.muted]).diagnosis
+        told = cause.judged(None, joblog.Found(), of_job, [one for one in seen.findings if not one.muted]).diagnosis
         named = told.culprit
         return _told(
             diagnoses.Kept(
@@ -322,8 +322,8 @@ class _Kept:
 
     def traces(self, machines: Machines) -> Iterator[Trace]:
         """What the records of failed jobs show of hardware, and reboots between any two records."""
-        for found in self.read.values():
-            for record in found:
+        for of_job in self.read.values():
+            for record in of_job:
                 when = float(record.run.get("time") or 0)
                 if record.hook == report.EPILOG:
                     for finding in record.findings:
@@ -340,15 +340,20 @@ class _Kept:
                 yield Trace(when, machines.machine(node, int(when)), "records", "rebooted since the job before")
 
 
-def _hardware_of_one(found: Sequence[Record], job: Job) -> Told | None:
+def _hardware_of_one(of_job: Sequence[Record], job: Job) -> Told | None:
     """Where one node alone has a hardware fault that its prolog had not seen, that is the one."""
-    before = {(record.node, one.rule.id) for record in found if record.hook == report.PROLOG for one in record.findings}
+    before = {
+        (record.node, finding.rule.id)
+        for record in of_job
+        if record.hook == report.PROLOG
+        for finding in record.findings
+    }
     new = [
-        (record.node, one)
-        for record in found
+        (record.node, finding)
+        for record in of_job
         if record.hook == report.EPILOG
-        for one in record.findings
-        if _is_hardware(one) and (record.node, one.rule.id) not in before
+        for finding in record.findings
+        if _is_hardware(finding) and (record.node, finding.rule.id) not in before
     ]
     if len({node for node, _ in new}) != 1:
         return None
@@ -406,10 +411,10 @@ def _of_cloud(cloud: Cloud, machines: Machines) -> Iterator[Trace]:
 
 
 def _by_machine(traces: Iterable[Trace]) -> dict[str, tuple[Trace, ...]]:
-    found: dict[str, list[Trace]] = {}
+    by_machine: dict[str, list[Trace]] = {}
     for trace in traces:
-        found.setdefault(trace.node, []).append(trace)
-    return {node: tuple(sorted(of, key=lambda one: one.time)) for node, of in found.items()}
+        by_machine.setdefault(trace.node, []).append(trace)
+    return {node: tuple(sorted(of, key=lambda one: one.time)) for node, of in by_machine.items()}
 
 
 def stamp(when: float | None) -> str:

@@ -52,11 +52,11 @@ def split(failures: Iterable[Failure], others: Iterable[int] = ()) -> tuple[list
 def _bursts(failures: Sequence[Failure]) -> Iterator[list[Failure]]:
     """Failures with less than a minute from one to the next... as long as the whole lasts five at most."""
     group: list[Failure] = []
-    for one in failures:
-        if group and (one.time - group[-1].time > MINUTE or one.time - group[0].time > 5 * MINUTE):
+    for failure in failures:
+        if group and (failure.time - group[-1].time > MINUTE or failure.time - group[0].time > 5 * MINUTE):
             yield group
             group = []
-        group.append(one)
+        group.append(failure)
     if group:
         yield group
 
@@ -64,12 +64,12 @@ def _bursts(failures: Sequence[Failure]) -> Iterator[list[Failure]]:
 def _apart(group: Sequence[Failure]) -> list[Failure]:
     """Those that share no node with an earlier one of the group."""
     seen: set[str] = set()
-    found = []
-    for one in group:
-        if seen.isdisjoint(one.nodes):
-            found.append(one)
-        seen.update(one.nodes)
-    return found
+    apart = []
+    for failure in group:
+        if seen.isdisjoint(failure.nodes):
+            apart.append(failure)
+        seen.update(failure.nodes)
+    return apart
 
 
 def _chance(group: Sequence[Failure], count: int, times: Sequence[int]) -> float:

@@ -24,8 +24,8 @@ class Verdicts:
 
 def kept(folders: Sequence[str]) -> Verdicts | None:
     """The newest that was kept in any of the folders; None where there is none."""
-    found = [one for folder in folders if (one := _read(os.path.join(folder, FILE)))]
-    return max(found, key=lambda one: one.time, default=None)
+    all_kept = [verdicts for folder in folders if (verdicts := _read(os.path.join(folder, FILE)))]
+    return max(all_kept, key=lambda one: one.time, default=None)
 
 
 def _read(path: str) -> Verdicts | None:

@@ -98,16 +98,16 @@ class Ledger:
 
     def close(self) -> Book:
         """Judge. Failures of many nodes at once are taken out first."""
-        kept, found = incidents.split(self.failures, self.others)
+        kept, bursts = incidents.split(self.failures, self.others)
         verdicts = stats.judge(stats.Work(self.hours, self.together, self.jobs_of), kept, self._hours_since(kept))
-        return Book(tuple(verdicts), tuple(kept), tuple(found), self.count, self.failed)
+        return Book(tuple(verdicts), tuple(kept), tuple(bursts), self.count, self.failed)
 
     def _hours_since(self, failures: Sequence[Failure]) -> dict[str, float]:
         """Hours of work on the days after a node's last failure."""
         last: dict[str, int] = {}
-        for one in failures:
-            for node in one.nodes:
-                last[node] = max(last.get(node, 0), one.time // stats.DAY)
+        for failure in failures:
+            for node in failure.nodes:
+                last[node] = max(last.get(node, 0), failure.time // stats.DAY)
         return {
             node: sum(hours for at, hours in self.by_day.get(node, {}).items() if at > day)
             for node, day in last.items()

@@ -139,29 +139,30 @@ class Table:
         self.failed: dict[str, dict[Once, list[int]]] = {}  # lists: a set of one takes four times as much
         self.usual: dict[str, dict[Kind, int]] = {}  # failures by kind, of which the usual rates are made
         self.seen_with: dict[str, dict[Kind, int]] = {}  # the same for all nodes of its jobs together
-        for one in sorted(failures, key=lambda one: one.time):
-            self._put(one)
+        for failure in sorted(failures, key=lambda one: one.time):
+            self._put(failure)
         self.all_hours = _sums(work.hours.values())
         self.all_seen = _sums(self.usual.values())
         self.class_hours = _by_class(self.all_hours)
         self.class_seen = _by_class(self.all_seen)
 
-    def _put(self, one: Failure) -> None:
+    def _put(self, failure: Failure) -> None:
         """What one user's jobs met on a day counts once: a program in a crash loop is misread again and again."""
-        self.of_job[one.job] = one
-        kind = dict(zip((NAMED, HARD, SOFT), kinds_of(one.user, one.partition, one.size), strict=True))[one.kind]
-        once = (kind, one.user, one.time // DAY)
-        for node in one.nodes:
-            if one.kind == NAMED and one.time - self.struck.get(node, -TOGETHER) < TOGETHER:
+        self.of_job[failure.job] = failure
+        kinds = kinds_of(failure.user, failure.partition, failure.size)
+        kind = dict(zip((NAMED, HARD, SOFT), kinds, strict=True))[failure.kind]
+        once = (kind, failure.user, failure.time // DAY)
+        for node in failure.nodes:
+            if failure.kind == NAMED and failure.time - self.struck.get(node, -TOGETHER) < TOGETHER:
                 continue  # the same fault ended several jobs
-            if one.kind == NAMED:
-                self.struck[node] = one.time
+            if failure.kind == NAMED:
+                self.struck[node] = failure.time
             jobs = self.failed.setdefault(node, {}).setdefault(once, [])
-            if not jobs and self.bad.isdisjoint(one.nodes):
+            if not jobs and self.bad.isdisjoint(failure.nodes):
                 of, company = self.usual.setdefault(node, {}), self.seen_with.setdefault(node, {})
                 of[kind] = of.get(kind, 0) + 1
-                company[kind] = company.get(kind, 0) + len(one.nodes)
-            jobs.append(one.job)
+                company[kind] = company.get(kind, 0) + len(failure.nodes)
+            jobs.append(failure.job)
 
     def evidence(self, node: str) -> dict[str, Count]:
         """What was seen, and what would be its share, by kind of failure."""
@@ -188,11 +189,11 @@ class Table:
 
     def now(self, node: str) -> dict[str, int]:
         """Failures of each kind that still count against it."""
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for once, jobs in self.failed.get(node, {}).items():
             if jobs:
-                found[once[0][1]] = found.get(once[0][1], 0) + 1
-        return found
+                counts[once[0][1]] = counts.get(once[0][1], 0) + 1
+        return counts
 
     def chance(self, node: str) -> float:
         return chance(self.evidence(node)) if node in self.failed else 1.0
@@ -271,16 +272,16 @@ def _taken(table: Table) -> tuple[dict[str, float], dict[str, tuple[str, ...]]]:
 
 def _corrected(taken: Sequence[tuple[str, float]], nodes: int) -> dict[str, float]:
     """By the method of Benjamini and Hochberg: of all that are accused up to a node, at most this share is well."""
-    found: dict[str, float] = {}
+    corrected: dict[str, float] = {}
     least = 1.0
     for place, (node, own) in sorted(enumerate(taken, start=1), reverse=True):
         least = min(least, own * nodes / place)
-        found[node] = least
-    return found
+        corrected[node] = least
+    return corrected
 
 
-def _order(one: Verdict) -> tuple[int, float, float, str]:
-    return (SUSPECT, WATCH, FEW, USUAL).index(one.word), one.chance, -one.ratio, one.node
+def _order(verdict: Verdict) -> tuple[int, float, float, str]:
+    return (SUSPECT, WATCH, FEW, USUAL).index(verdict.word), verdict.chance, -verdict.ratio, verdict.node
 
 
 def _alike(table: Table, node: str, others: Sequence[str]) -> Iterable[str]:

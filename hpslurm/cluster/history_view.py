@@ -40,8 +40,8 @@ def text(history: History, verbose: bool) -> list[str]:
         lines += _incidents(history)
     lines += [
         line
-        for one in history.missing
-        for line in render.labelled("WARN", f"{one.probe} not checked: {clean(one.note)}")
+        for result in history.missing
+        for line in render.labelled("WARN", f"{result.probe} not checked: {clean(result.note)}")
     ]
     return [*lines, *render.fitted(_last(history))]
 
@@ -77,10 +77,10 @@ def table(verdicts: Sequence[Verdict], history: History) -> list[str]:
     while node + sum(size + 2 for _, size, _ in columns) > width:
         columns.pop()
     lines = [f"{'NODE':{node}}" + "".join(f"  {name:>{size}}" for name, size, _ in columns)]
-    for one in verdicts:
-        cells = "".join(f"  {show(one):>{size}}" for _, size, show in columns)
-        lines.append(f"{clean(one.node, node):{node}}{cells}")
-        lines += render.wrapped("  ", _why(one, history), width)
+    for verdict in verdicts:
+        cells = "".join(f"  {show(verdict):>{size}}" for _, size, show in columns)
+        lines.append(f"{clean(verdict.node, node):{node}}{cells}")
+        lines += render.wrapped("  ", _why(verdict, history), width)
     return lines
 
 
@@ -138,16 +138,17 @@ def _plan(history: History) -> list[str]:
 
 def _incidents(history: History) -> list[str]:
     lines = []
-    for one in history.book.incidents:
-        where = f" of {', '.join(map(clean, one.partitions))}" if one.partitions else ""
-        told = f"{stamp(one.start)}  {len(one.jobs)} jobs on {len(one.nodes)} nodes{where} failed together: no node's"
+    for incident in history.book.incidents:
+        where = f" of {', '.join(map(clean, incident.partitions))}" if incident.partitions else ""
+        size = f"{len(incident.jobs)} jobs on {len(incident.nodes)} nodes{where}"
+        told = f"{stamp(incident.start)}  {size} failed together: no node's"
         lines += render.labelled("INFO", told)
     return ["", *lines] if lines else []
 
 
 def _last(history: History) -> str:
     verdicts = history.book.verdicts
-    counted = {word: sum(one.word == word for one in verdicts) for word in TAGS}
+    counted = {word: sum(verdict.word == word for verdict in verdicts) for word in TAGS}
     parts = [f"suspects: {len(history.suspects)}", f"watched: {counted[WATCH]}", f"few data: {counted[FEW]}"]
     parts += [f"as others: {counted[USUAL]}", f"incidents of many nodes: {len(history.book.incidents)}"]
     return " · ".join([*parts, f"not checked: {len(history.missing)}"])
@@ -162,15 +163,20 @@ def story(history: History, node: str) -> list[Trace]:
     mine = {one.node for one in verdicts} | {machine for machine in history.traces if name_of(machine) == node}
     counted = {job for one in verdicts for job in one.counted}
     told = [
-        Trace(one.time, node, f"job {one.job}", _failed(one, one.job in counted))
-        for one in history.book.failures
-        if mine.intersection(one.nodes)
+        Trace(failure.time, node, f"job {failure.job}", _failed(failure, failure.job in counted))
+        for failure in history.book.failures
+        if mine.intersection(failure.nodes)
     ]
     told += [trace for machine in mine for trace in history.traces.get(machine, ())]
     told += [
-        Trace(one.start, node, "incident", f"{len(one.jobs)} jobs on {len(one.nodes)} nodes failed together")
-        for one in history.book.incidents
-        if mine.intersection(one.nodes)
+        Trace(
+            incident.start,
+            node,
+            "incident",
+            f"{len(incident.jobs)} jobs on {len(incident.nodes)} nodes failed together",
+        )
+        for incident in history.book.incidents
+        if mine.intersection(incident.nodes)
     ]
     told += [
         Trace(stay.since, node, "records", f"another machine: {stay.instance}")
@@ -189,10 +195,10 @@ def story_text(history: History, node: str) -> list[str]:
     """The verdict, then the time line."""
     verdicts = [one for one in history.book.verdicts if name_of(one.node) == node]
     lines = render.fitted(next(_heads(history)))
-    for one in verdicts:
-        line = keeps_failing.line_of(one, history)
+    for verdict in verdicts:
+        line = keeps_failing.line_of(verdict, history)
         lines += render.labelled(
-            TAGS[one.word], f"{one.node}: {one.word}; {keeps_failing.words(line)}; {_why(one, history)}"
+            TAGS[verdict.word], f"{verdict.node}: {verdict.word}; {keeps_failing.words(line)}; {_why(verdict, history)}"
         )
     if not verdicts:
         lines += render.labelled("INFO", f"{node}: no job ended there in this time")
@@ -205,8 +211,8 @@ def story_text(history: History, node: str) -> list[str]:
         lines += render.wrapped("  ", f"{when}  {trace.source}: {trace.text}", render.terminal_width())
     lines += [
         line
-        for one in history.missing
-        for line in render.labelled("WARN", f"{one.probe} not checked: {clean(one.note)}")
+        for result in history.missing
+        for line in render.labelled("WARN", f"{result.probe} not checked: {clean(result.note)}")
     ]
     return lines
 
@@ -218,12 +224,13 @@ def page(history: History, results: Sequence[Result]) -> str:
     """The same for a browser: suspects as findings with their plans, every machine that failed as a row."""
     rows = [
         Row(
-            one.node, "", "", history.machines.instance(one.node), one.word, _why(one, history), "",
-            f"{one.failures} of {one.jobs} failed, {one.expected:.1f} expected", f"last {stamp(one.last)}",
-            ((keeps_failing.KEEPS_FAILING.id, "p1"),) if one.word == SUSPECT else (),
-            {SUSPECT: "p1", WATCH: "p2"}.get(one.word, "ok"),
+            verdict.node, "", "", history.machines.instance(verdict.node), verdict.word, _why(verdict, history), "",
+            f"{verdict.failures} of {verdict.jobs} failed, {verdict.expected:.1f} expected",
+            f"last {stamp(verdict.last)}",
+            ((keeps_failing.KEEPS_FAILING.id, "p1"),) if verdict.word == SUSPECT else (),
+            {SUSPECT: "p1", WATCH: "p2"}.get(verdict.word, "ok"),
         )
-        for one in history.book.verdicts
+        for verdict in history.book.verdicts
     ]  # fmt: skip
     first, *others = _heads(history)
     findings = [finding for result in results for finding in result.findings]

@@ -32,13 +32,13 @@ def collect(gathered: Gathered) -> Facts:
     told = {member.name: activity(member.record) for member in gathered.members.members}
     if not any(told.values()):
         raise Skip("no health check has seen a job on a GPU")
-    found = []
+    jobs = []
     for job in running:
         nodes = nodeset.names_in(job.nodes)
         shares = [share for node in nodes if (share := share_of(node, told.get(node), str(job.id)))]
         if shares:
-            found.append((job, tuple(nodes), tuple(shares)))
-    return Facts(tuple(found), gathered.members.now)
+            jobs.append((job, tuple(nodes), tuple(shares)))
+    return Facts(tuple(jobs), gathered.members.now)
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:

@@ -64,7 +64,8 @@ def line_of(verdict: Verdict, history: History) -> dict[str, Any]:
         "evidence": [{"time": one.time, "source": one.source, "text": one.text} for one in traces[-50:]],
         "job_ids": list(verdict.counted[-200:]),
         "suggestions": [
-            records.suggestion_line(one) for one in _filled(name_of(verdict.node), history.gpu(verdict.node))
+            records.suggestion_line(suggestion)
+            for suggestion in _filled(name_of(verdict.node), history.gpu(verdict.node))
         ],
     }
 

@@ -152,7 +152,7 @@ def _without_record(silent: list[str], members: Members, policy: Policy) -> Resu
     if looks:
         looks.append(Suggestion(LOOK, "then read what came", "hpslurm diagnose --reports reports"))
     finding = NO_RECORD.found(
-        f"{len(silent)} of {len(nodes)} nodes left no record in the last {policy.report_fresh / 3600:g} h: "
+        f"{len(silent):,} of {len(nodes):,} nodes left no record in the last {policy.report_fresh / 3600:g} h: "
         f"{nodeset.fold(silent)}",
         suggest=looks,
     )

@@ -87,12 +87,12 @@ def consequences(findings: Iterable[Finding], members: Members) -> dict[tuple[st
     for name in sick:
         if job := jobs.get(name):
             of_job.setdefault(job, set()).add(name)
-    found = {}
+    partner_of = {}
     for finding in findings:
         partners = of_job.get(jobs.get(finding.subject) or 0, set()) - {finding.subject}
         if finding.rule.id in OF_PEERS and len(partners) == 1:
-            found[finding.subject, finding.rule.id] = min(partners)
-    return found
+            partner_of[finding.subject, finding.rule.id] = min(partners)
+    return partner_of
 
 
 def _job(member: Member) -> int | None:

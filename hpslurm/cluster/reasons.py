@@ -124,7 +124,11 @@ def _known(text: str) -> Row | None:
 
 
 def action_of(reason: str) -> str:
-    """The exact action that HyperPod acts on, or empty. Slurm's own words may follow it: that was seen."""
+    """The exact action that HyperPod acts on, or empty. Slurm's own words may follow it: that was seen.
+
+    >>> action_of("Action:Reboot"), action_of("action: reboot")
+    ('Action:Reboot', '')
+    """
     first, *rest = reason.split(CHAIN)
     if first not in (suggest.ACTION_REBOOT, suggest.ACTION_REPLACE):
         return ""
@@ -142,6 +146,9 @@ def meant_by(text: str) -> str:
 
     Either the word action stands before a word like reboot or replace, or the letters of the
     whole text are nearly those of one of the two.
+
+    >>> meant_by("action: restart please"), meant_by("replaced the fan tray")
+    ('Action:Reboot', '')
     """
     for match in _ACTION.finditer(text):
         word = re.sub(r"[^a-z]", "", match[1].casefold())

@@ -129,9 +129,9 @@ def _of(member: Member, node: SlurmNode, members: Members) -> Iterator[Finding]:
     if reading.meant:
         yield _misspelt(node, reading.meant)
     if rebooting:
-        yield _found(REBOOTING, node, f"{node.words}{_quoted(reading)}")
+        yield _found(REBOOTING, node, _state_of(node, reading))
     elif NOT_RESPONDING in flags:
-        yield _found(SILENT, node, f"{node.words}{_quoted(reading)}")
+        yield _found(SILENT, node, _state_of(node, reading))
     hits = {part.row.id: part for part in reading.hits if part.row}
     for part in hits.values():
         assert part.row is not None and part.row.rule is not None
@@ -142,7 +142,7 @@ def _of(member: Member, node: SlurmNode, members: Members) -> Iterator[Finding]:
         only_base = node.state == "UNKNOWN" and not flags - KNOWN_FLAGS
         yield _found(UNREGISTERED if only_base else UNKNOWN_STATE, node, node.words)
     elif not (hits or reading.meant or rebooting or NOT_RESPONDING in flags):
-        yield _found(_by_state(flags), node, f"{node.words}{_quoted(reading)}")
+        yield _found(_by_state(flags), node, _state_of(node, reading))
 
 
 def _is_unknown(node: SlurmNode) -> bool:
@@ -161,6 +161,11 @@ def _by_state(flags: set[str]) -> Rule:
 
 def _found(rule: Rule, node: SlurmNode, detail: str) -> Finding:
     return rule.found(detail, evidence=[evidence(node)], suggest=ADVICE[rule.id], subject=node.name)
+
+
+def _state_of(node: SlurmNode, reading: reasons.Reading) -> str:
+    """The reason first, since it tells nodes apart, then the state: a table shows the beginning."""
+    return ", ".join(filter(None, (_quoted(reading).removeprefix(", "), node.words)))
 
 
 def _quoted(reading: reasons.Reading) -> str:

@@ -20,15 +20,15 @@ def heads(results: Sequence[Result], members: Members) -> list[str]:
     for result in results:
         if result.probe == "hyperpod" and result.facts:
             figures = result.facts
-            counted = ", ".join(f"{number} {state}" for state, number in figures["instances"].items())
+            counted = ", ".join(f"{number:,} {state}" for state, number in figures["instances"].items())
             who = f" (asked as {figures['identity']})" if figures["identity"] else ""
             where = f"HyperPod cluster {figures['cluster']} in {figures['region']}: {figures['status']}"
             lines.append(f"{where}, instances: {counted or 'none'}{who}")
         if result.probe == "slurm_nodes" and result.facts:
-            counted = ", ".join(f"{number} {state}" for state, number in result.facts["states"].items())
+            counted = ", ".join(f"{number:,} {state}" for state, number in result.facts["states"].items())
             name = f" of {members.cluster}" if members.cluster else ""
             lines.append(
-                f"Slurm nodes{name}: {result.facts['nodes']} ({counted or 'none'}), from {result.facts['form']}"
+                f"Slurm nodes{name}: {result.facts['nodes']:,} ({counted or 'none'}), from {result.facts['form']}"
             )
     return lines
 
@@ -52,7 +52,7 @@ def answer(results: Sequence[Result], members: Members, plans: Sequence[Plan]) -
     folded = render.fold(finding for result in results for finding in result.findings)
     names = {member.name for member in members.members}
     of_nodes = [plan for plan in grave if names & set(plan.nodes)]
-    worst = next(iter([*of_nodes, *grave]), None)
+    worst = next(iter([*_acting(of_nodes), *of_nodes, *grave]), None)
     return Screen(
         "FAIL" if grave else "WARN" if missing or not members.members else "PASS",
         _headline(grave, members, bool(missing)),
@@ -60,7 +60,7 @@ def answer(results: Sequence[Result], members: Members, plans: Sequence[Plan]) -
             ("Cause", next((plan.troubles[0].words for plan in plans if ONE_CAUSE.id in plan.rules), "")),
             ("Worst", f"{screen.names(worst)}: {screen.said(worst.troubles[0])}" if worst else ""),
             ("Keep out", _keep_out(of_nodes)),
-            ("Next", screen.next_command(grave) or _one_node(of_nodes)),
+            ("Next", screen.next_command(grave) or _one_node(_acting(of_nodes))),
             ("Seen", "; ".join(heads(results, members))),
         ),
         tuple(plans),
@@ -71,18 +71,26 @@ def answer(results: Sequence[Result], members: Members, plans: Sequence[Plan]) -
     )
 
 
+def _acting(plans: Sequence[Plan]) -> list[Plan]:
+    """Those that ask for more than waiting."""
+    return [plan for plan in plans if plan.do != "wait"]
+
+
 def _headline(grave: Sequence[Plan], members: Members, partly: bool) -> str:
     cluster = f"Cluster {members.cluster}" if members.cluster else "Cluster"
     names = {member.name for member in members.members}
-    sick = len({node for plan in grave for node in plan.nodes} & names)
+    sick = len({node for plan in _acting(grave) for node in plan.nodes} & names)
+    waits = len({node for plan in grave for node in plan.nodes} & names) - sick
     rest = sum(not set(plan.nodes) & names for plan in grave)
     if not names:
         return f"{cluster}: no node could be looked at"
     if not grave:
         return f"{cluster}: no trouble {'in what could be checked' if partly else 'found'} on {_count(len(names))}"
-    need = f"{sick:,} of {len(names):,} nodes need{'s' if sick == 1 else ''} attention"
-    parts = [need] if sick else [f"no trouble on {_count(len(names))}"]
+    of_all = f" of {_count(len(names))}"
+    parts = [f"{sick:,}{of_all} need{'s' if sick == 1 else ''} attention"] if sick else []
+    parts += [f"{waits:,}{'' if sick else of_all} wait{'s' if waits == 1 else ''} for HyperPod"] if waits else []
     parts += [f"{rest} trouble{'s' if rest > 1 else ''} of the cluster itself"] if rest else []
+    parts += [] if sick or waits else [f"none of its {_count(len(names))}"]
     return f"{cluster}: {', '.join(parts)}"
 
 

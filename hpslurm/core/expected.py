@@ -69,14 +69,14 @@ def tables(value: Any, path: str, problems: list[str]) -> tuple[NodeTable, ...]:
     if not isinstance(value, dict) or not all(isinstance(table, dict) for table in value.values()):
         problems.append(f'{path}: nodes must be tables with the nodes\' names, as in [nodes."gpu-[1-64]"], ignored')
         return ()
-    found = []
+    usable = []
     for nodes, table in value.items():
         where = f'{path}: [nodes."{clean(nodes, 60)}"]'
         if why := nodeset.trouble(nodes):
             problems.append(f"{where} is not a node list: {why}; write gpu-[1-64], ip-10-1-* or *; ignored")
         else:
-            found.append(NodeTable(nodes, _expected(table, where, problems)))
-    return tuple(found)
+            usable.append(NodeTable(nodes, _expected(table, where, problems)))
+    return tuple(usable)
 
 
 def _expected(table: dict[str, Any], where: str, problems: list[str]) -> Expected:

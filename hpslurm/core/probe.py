@@ -135,5 +135,5 @@ def worst(results: Iterable[Result], fail_on: str, strict: bool) -> bool:
     """True when something at or above ``fail_on`` was found, or with ``strict`` not looked at."""
     results = list(results)
     level = PRIORITIES.index(fail_on) if fail_on in PRIORITIES else -1
-    found = any(PRIORITIES.index(finding.rule.priority) <= level for finding in unmuted(results))
-    return found or (strict and any(one.outcome == UNKNOWN or (one.findings and one.note) for one in results))
+    bad = any(PRIORITIES.index(finding.rule.priority) <= level for finding in unmuted(results))
+    return bad or (strict and any(one.outcome == UNKNOWN or (one.findings and one.note) for one in results))

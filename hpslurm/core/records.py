@@ -120,7 +120,7 @@ def suggestion_line(suggestion: Suggestion) -> dict[str, str]:
 
 def end_line(results: Sequence[Result], **more: Any) -> dict[str, Any]:
     """The last line; a record without it was cut off."""
-    counts = {outcome: sum(one.outcome == outcome for one in results) for outcome in (PASS, FAIL, SKIP, UNKNOWN)}
+    counts = {outcome: sum(result.outcome == outcome for result in results) for outcome in (PASS, FAIL, SKIP, UNKNOWN)}
     return _line("end", **counts, findings=sum(len(one.findings) for one in results), **more)
 
 
@@ -461,7 +461,7 @@ def node_records(results: str) -> tuple[list[Record], list[Unreadable]]:
 
 def all_records(results: str, node: str = "") -> tuple[list[Record], list[Unreadable]]:
     """Every record of every job that is kept, of all nodes or of one; of a requeued job the last start only."""
-    found, unreadable = read_folder(f"{results}/nodes", node)
+    kept, unreadable = read_folder(f"{results}/nodes", node)
     try:
         jobs = sorted(name for name in os.listdir(f"{results}/jobs") if _JOB.fullmatch(name))
     except FileNotFoundError:
@@ -470,10 +470,10 @@ def all_records(results: str, node: str = "") -> tuple[list[Record], list[Unread
         jobs, unreadable = [], [*unreadable, Unreadable(f"{results}/jobs", str(error.strerror))]
     for job in jobs:
         of_job, not_read = read_folder(f"{results}/jobs/{job}", node)
-        found += of_job
+        kept += of_job
         unreadable += not_read
     # the newest record of a node is one of its job's, too
-    unique = {(one.node, one.hook, one.run.get("job"), one.run.get("time")): one for one in found}
+    unique = {(one.node, one.hook, one.run.get("job"), one.run.get("time")): one for one in kept}
     return list(unique.values()), unreadable
 
 
@@ -483,7 +483,7 @@ def read_folder(folder: str, node: str = "", *, named: bool = True) -> tuple[lis
     ``named``: each is named after its node, and refused where it says another's. Else whoever
     reads goes by what stands inside: srun cannot put Slurm's node name into a file name.
     """
-    found, unreadable = [], []
+    readable, unreadable = [], []
     try:
         refuse_foreign(folder)
         names = sorted(os.listdir(folder))
@@ -498,11 +498,11 @@ def read_folder(folder: str, node: str = "", *, named: bool = True) -> tuple[lis
             continue
         try:
             path = f"{folder}/{name}"
-            found.append(read(path, shape[1], shape[2]) if named else parse(read_text(path), shape[1], shape[2]))
+            readable.append(read(path, shape[1], shape[2]) if named else parse(read_text(path), shape[1], shape[2]))
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) and error.strerror else error
             unreadable.append(Unreadable(f"{folder}/{name}", clean(str(why)), shape[1], shape[2]))
-    return found, unreadable
+    return readable, unreadable
 
 
 def read(path: str, node: str, hook: str, most: int = LARGEST) -> Record:
@@ -613,9 +613,9 @@ def _finding(line: Mapping[str, Any]) -> Finding:
 
 def newest(records: Iterable[Record]) -> dict[str, Record]:
     """The newest record of each node, whatever the hook."""
-    found: dict[str, Record] = {}
+    latest: dict[str, Record] = {}
     for record in records:
-        kept = found.get(record.node)
+        kept = latest.get(record.node)
         if kept is None or (record.run.get("time") or 0) > (kept.run.get("time") or 0):
-            found[record.node] = record
-    return found
+            latest[record.node] = record
+    return latest

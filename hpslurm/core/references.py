@@ -54,7 +54,9 @@ def of_finding(rule_id: str) -> Section | None:
     for section in everywhere:
         if rule_id in section.findings:
             return section
-    return next((section for section in everywhere if any(_covers(one, rule_id) for one in section.findings)), None)
+    return next(
+        (section for section in everywhere if any(_covers(family, rule_id) for family in section.findings)), None
+    )
 
 
 def _covers(family: str, rule_id: str) -> bool:

@@ -114,8 +114,8 @@ class _Replayed:
         return self.facts
 
     def judge(self, facts: Any, policy: Policy) -> Iterator[Finding]:
-        found: Iterator[Finding] = self.module.judge(facts, policy)
-        return found
+        findings: Iterator[Finding] = self.module.judge(facts, policy)
+        return findings
 
 
 def judged(result: Result, policy: Policy) -> Result:

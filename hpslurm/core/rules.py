@@ -14,13 +14,13 @@ PACKAGES = ("node", "job", "nccl_tests", "cluster", "cluster.aws", "setup")
 
 def modules(packages: Iterable[str] = PACKAGES) -> list[ModuleType]:
     """The modules of these packages of ours, in the order of their names."""
-    found = []
+    imported = []
     for name in packages:
         package = import_module(f"hpslurm.{name}")
         for entry in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             if not entry.ispkg:
-                found.append(import_module(entry.name))
-    return found
+                imported.append(import_module(entry.name))
+    return imported
 
 
 def declared(module: ModuleType) -> Iterator[Rule]:
@@ -34,9 +34,9 @@ def declared(module: ModuleType) -> Iterator[Rule]:
 
 def rules(among: Iterable[ModuleType] | None = None) -> dict[str, Rule]:
     """By id; all of them, or those of some modules. Raises ValueError where two rules have one id."""
-    found: dict[str, Rule] = {}
+    by_id: dict[str, Rule] = {}
     for module in modules() if among is None else among:
         for rule in declared(module):
-            if found.setdefault(rule.id, rule) != rule:
+            if by_id.setdefault(rule.id, rule) != rule:
                 raise ValueError(f"two rules are called {rule.id}")
-    return found
+    return by_id

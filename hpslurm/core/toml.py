@@ -87,8 +87,8 @@ def text(file: str) -> str:
         loader: Any = globals()["__loader__"]
         data: bytes = loader.get_data(path)
         return data.decode("utf-8")
-    with open(path, encoding="utf-8") as found:
-        return found.read()
+    with open(path, encoding="utf-8") as opened:
+        return opened.read()
 
 
 def _in_zip() -> bool:

@@ -38,21 +38,21 @@ else:
         return _made(cls, frozen, eq) if cls is not None else lambda made: _made(made, frozen, eq)
 
     def _made(cls, frozen, eq):
-        found = {}
+        fields = {}
         for base in cls.__mro__[:0:-1]:
-            found.update(getattr(base, "__value_fields__", {}))
+            fields.update(getattr(base, "__value_fields__", {}))
         for name, kind in cls.__annotations__.items():
             if "ClassVar" in str(kind):
                 continue
             default = cls.__dict__.get(name, _NONE)
-            one = default if isinstance(default, Field) else Field(default)
-            one.name = name
-            found[name] = one
-            if one.default is not _NONE:
-                setattr(cls, name, one.default)
+            field = default if isinstance(default, Field) else Field(default)
+            field.name = name
+            fields[name] = field
+            if field.default is not _NONE:
+                setattr(cls, name, field.default)
             elif name in cls.__dict__:
                 delattr(cls, name)
-        cls.__value_fields__ = found
+        cls.__value_fields__ = fields
         methods = [__init__, __repr__, *([__eq__] if eq else []), *([__setattr__, __delattr__] if frozen else [])]
         for method in methods:
             if method.__name__ not in cls.__dict__:
@@ -71,13 +71,13 @@ else:
                 raise TypeError(f"{type(self).__name__}: unexpected or repeated {name!r}")
             values[name] = value
         own = self.__dict__
-        for name, one in known.items():
+        for name, field in known.items():
             if name in values:
                 own[name] = values[name]
-            elif one.default is not _NONE:
-                own[name] = one.default
-            elif one.default_factory is not None:
-                own[name] = one.default_factory()
+            elif field.default is not _NONE:
+                own[name] = field.default
+            elif field.default_factory is not None:
+                own[name] = field.default_factory()
             else:
                 raise TypeError(f"{type(self).__name__} needs {name!r}")
         after = getattr(self, "__post_init__", None)

@@ -104,11 +104,11 @@ def _output(job: SlurmJob | None, output: Sequence[str]) -> joblog.Found:
     if job.stdout is None and job.source == "sacct" and not output:
         return joblog.Found(notes=("the accounting does not keep where the output is: name it (--output)",))
     asked = [replace(about, stdout=path, stderr="") for path in output] or [about]
-    found = [_read(one) for one in asked]
+    outputs = [_read(one) for one in asked]
     return joblog.Found(
-        tuple(event for one in found for event in one.events),
-        tuple(note for one in found for note in one.notes),
-        tuple(file for one in found for file in one.files),
+        tuple(event for one in outputs for event in one.events),
+        tuple(note for one in outputs for note in one.notes),
+        tuple(file for one in outputs for file in one.files),
     )
 
 
@@ -147,7 +147,8 @@ def _state(job: SlurmJob) -> list[Event]:
     ended = model.states().get(word)
     if ended is None:
         return []
-    text = f"Slurm: {clean(job.state, 60)}" + (f", reason {clean(job.reason, 60)}" if job.reason else "")
+    reason = f", reason {clean(job.reason, 60)}" if job.reason not in ("", "None") else ""
+    text = f"Slurm: {clean(job.state, 60)}{reason}"
     when = float(job.end_time) if job.end_time else None
     return [Event("job-state", ended.role, f"job {job.id}", 0, text, when, cause=ended.cause, weight=ended.weight)]
 

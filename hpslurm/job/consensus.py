@@ -51,7 +51,7 @@ def splits(tables: Mapping[str, Mapping[str, str]], *, absent: str | None = None
     With ``absent``, a node that lacks a name counts with that value; without, it is left out,
     because what could not be found out is no difference.
     """
-    found = []
+    differing = []
     for what in sorted({name for table in tables.values() for name in table}):
         groups: dict[str, list[str]] = {}
         for node in sorted(tables):
@@ -64,8 +64,8 @@ def splits(tables: Mapping[str, Mapping[str, str]], *, absent: str | None = None
         total = sum(len(nodes) for nodes in groups.values())
         majority = len(ranked[0][1]) * 2 > total
         odd = [node for value, nodes in ranked if not (majority and value == ranked[0][0]) for node in nodes]
-        found.append(Split(what, tuple((value, tuple(nodes)) for value, nodes in ranked), tuple(sorted(odd))))
-    return found
+        differing.append(Split(what, tuple((value, tuple(nodes)) for value, nodes in ranked), tuple(sorted(odd))))
+    return differing
 
 
 def judge(nodes: Mapping[str, Sequence[Result]]) -> Iterator[Finding]:
@@ -93,9 +93,9 @@ def _settings(results: Iterable[Result]) -> dict[str, str] | None:
     return {clean(str(name), 80): clean(str(value), 160) for name, value in settings.items() if name not in OWN}
 
 
-def _findings(rule: Rule, found: list[Split]) -> Iterator[Finding]:
-    for node in sorted({node for split in found for node in split.odd}):
-        mine = [split for split in found if node in split.odd]
+def _findings(rule: Rule, differing: list[Split]) -> Iterator[Finding]:
+    for node in sorted({node for split in differing for node in split.odd}):
+        mine = [split for split in differing if node in split.odd]
         yield rule.found(
             "; ".join(_told(split, node) for split in mine),
             subject=node,

@@ -72,7 +72,7 @@ def _append(results: str, when: float, line: bytes) -> bool:
 
 def read(folders: Iterable[str], since: float) -> tuple[dict[int, Kept], list[str]]:
     """By job, the newest word on each; and what could not be read, in words."""
-    found: dict[int, Kept] = {}
+    newest: dict[int, Kept] = {}
     troubles = []
     first = time.strftime("%Y-%m", time.gmtime(since))
     for results in folders:
@@ -90,8 +90,8 @@ def read(folders: Iterable[str], since: float) -> tuple[dict[int, Kept], list[st
             except (OSError, ValueError) as error:
                 troubles.append(clean(f"{folder}/{month}: {error}"))
                 continue
-            found.update((one.job, one) for one in parse(text) if one.time >= since)
-    return found, troubles
+            newest.update((one.job, one) for one in parse(text) if one.time >= since)
+    return newest, troubles
 
 
 def parse(text: str) -> Iterator[Kept]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from hpslurm.core.finding import P0, Diagnosis, Finding, Rule
 from hpslurm.core.nodeset import fold
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass, replace
-from hpslurm.job import cause
+from hpslurm.job import cause, resubmit
 from hpslurm.job.report import ACTIVE, BEFORE_THE_JOB, JobReport, nodes_of, shown_id, well
 from hpslurm.scan import advice, model
 from hpslurm.scan.reason import HEALTHY, UNDETERMINED
@@ -38,15 +39,17 @@ class Plans:
 
 def plans(report: JobReport, ended: cause.Cause | None) -> Plans:
     """What was there before the job and cannot explain its end stands apart, but for nodes that have a part in it."""
-    found = _of_cause(report, ended)
-    host = found.subject if found else ""
-    findings = [*([found] if found else []), *report.counted]
+    by_cause = _of_cause(report, ended)
+    host = by_cause.subject if by_cause else ""
+    findings = [*([by_cause] if by_cause else []), *report.counted]
     involved = {one.subject for one in report.counted if _explains(one, ended)} | ({host} if host else set())
     explained = {
-        (one.subject, one.rule.id): host for one in findings if host and one.rule.id in OF_PEERS and one.subject != host
+        (finding.subject, finding.rule.id): host
+        for finding in findings
+        if host and finding.rule.id in OF_PEERS and finding.subject != host
     }
-    main = [_marked(one) for one in findings if one is found or one.subject in involved]
-    also = [one for one in findings if one is not found and one.subject not in involved]
+    main = [_marked(one) for one in findings if one is by_cause or one.subject in involved]
+    also = [one for one in findings if one is not by_cause and one.subject not in involved]
     return Plans(tuple(plan.plans(main, explained=explained)), tuple(plan.plans(also, explained=explained)))
 
 
@@ -85,7 +88,7 @@ def _of_cause(report: JobReport, ended: cause.Cause | None) -> Finding | None:
 def culprit_node(report: JobReport, told: Diagnosis) -> str:
     """The culprit's host, if it is a node of the job by Slurm's list or by the records."""
     host = told.culprit.host if told.culprit else ""
-    names = {*nodes_of(report.job), *(record.node for record in report.found)}
+    names = {*nodes_of(report.job), *(record.node for record in report.records)}
     return host if host and host in names else ""
 
 
@@ -98,9 +101,9 @@ def avoided(report: JobReport, told: Diagnosis | None, made: Plans) -> list[str]
     return sorted(nodes)
 
 
-def _recorded(one: Plan, report: JobReport) -> list[str]:
+def _recorded(suggested: Plan, report: JobReport) -> list[str]:
     grave = {finding.subject for finding in report.counted if finding.rule.priority == P0}
-    return [node for node in one.nodes if node in grave]
+    return [node for node in suggested.nodes if node in grave]
 
 
 def none_failed(why: str) -> list[str]:
@@ -139,12 +142,13 @@ def answer(report: JobReport, ended: cause.Cause | None, now: float | None = Non
     nodes = avoided(report, told, made)
     exclude = screen.exclude(nodes)
     grave = screen.grave(made.main) or screen.grave(made.also)
-    again = f"sbatch {exclude} JOBSCRIPT".replace("  ", " ") if report.over and not well(report.job) else ""
+    failed = report.over and not well(report.job)
+    again = resubmit.again(report.job, nodes, os.geteuid()) if failed and not report.partly else ""
     fields = (
         ("Saw", _saw(told)),
         ("Victims", show.consequences(told) if told else ""),
         ("Again", again),
-        ("Avoid", "" if again and exclude else screen.keep_out(nodes)),
+        ("Avoid", "" if report.partly or (again and exclude) else screen.keep_out(nodes)),
         ("Next", screen.next_command(grave) or _one_node(report, grave)),
         ("Missing", "; ".join(told.missing[:2]) if told and told.confidence != "high" else ""),
     )
@@ -198,7 +202,7 @@ def _nodes(count: int) -> str:
 
 
 def _without_trouble(report: JobReport) -> str:
-    if not report.found:
+    if not report.records:
         return "; its nodes left no record"
     return "; nothing found on its nodes" if not screen.grave(plans(report, None).all) else ""
 
@@ -254,9 +258,9 @@ def _warnings(report: JobReport, ended: cause.Cause | None, now: float) -> list[
             "ask again in some seconds"
         ]
     said += [
-        f"{one.what}: {fold(one.nodes)}"
-        for one in report.seen.unseen
-        if not ("epilog" in one.what and set(one.nodes) <= set(late))
+        f"{unseen.what}: {fold(unseen.nodes)}"
+        for unseen in report.seen.unseen
+        if not ("epilog" in unseen.what and set(unseen.nodes) <= set(late))
     ]
     said += [*report.troubles, *filter(None, [report.why])]
     return [*said, *(f"output not read: {note}" for note in (ended.notes if ended else ()))]
@@ -265,13 +269,13 @@ def _warnings(report: JobReport, ended: cause.Cause | None, now: float) -> list[
 def unfinished(report: JobReport, now: float) -> list[str]:
     """Nodes whose epilog is still to come or to end: the job completes, or ended a moment ago."""
     job = report.job
-    if job is None or not report.found:
+    if job is None or not report.records:
         return []
     just = job.state == "COMPLETING" or (
         report.over and job.end_time is not None and now - job.end_time < EPILOG_SECONDS
     )
-    done = {record.node for record in report.found if record.hook == "epilog" and record.complete}
-    hooks = {record.hook for record in report.found}
+    done = {record.node for record in report.records if record.hook == "epilog" and record.complete}
+    hooks = {record.hook for record in report.records}
     # where no node has a whole record of an epilog, there may be none; a prolog's says that hooks run at all
     expected = just and (job.state == "COMPLETING" or "epilog" in hooks)
     return [node for node in nodes_of(job) if node not in done] if expected else []

@@ -119,7 +119,7 @@ def history(records: Iterable[Record], uuid: str) -> History:
     """The GPU through all records, in any order. Raises ValueError for a text that is no UUID."""
     if not UUID.fullmatch(uuid):
         raise ValueError(f"{uuid[:60]!r} is not a GPU UUID; one looks like GPU-12345678-1234-1234-1234-123456789abc")
-    seen = [found for record in records if (found := sighting(record, uuid))]
+    seen = [seen_in for record in records if (seen_in := sighting(record, uuid))]
     seen.sort(key=lambda one: one.time)
     return History(uuid, tuple(seen), tuple(_again(seen)))
 
@@ -127,16 +127,16 @@ def history(records: Iterable[Record], uuid: str) -> History:
 def _again(seen: list[Sighting]) -> list[Again]:
     """Troubles seen in more than one boot, the one with most boots first."""
     groups: dict[str, list[tuple[Sighting, Fault]]] = {}
-    for one in seen:
-        for fault in one.faults:
+    for sighting in seen:
+        for fault in sighting.faults:
             if fault.priority != "P2":
-                groups.setdefault(_trouble(fault.rule), []).append((one, fault))
-    found = []
+                groups.setdefault(_trouble(fault.rule), []).append((sighting, fault))
+    again = []
     for group in groups.values():
         boots = {(one.instance, one.boot) for one, _ in group if one.boot}
         if len(boots) > 1:
-            found.append(Again(group[-1][1].rule, group[0][0], group[-1][0], len(boots)))
-    return sorted(found, key=lambda one: (-one.boots, one.first.time))
+            again.append(Again(group[-1][1].rule, group[0][0], group[-1][0], len(boots)))
+    return sorted(again, key=lambda one: (-one.boots, one.first.time))
 
 
 def _trouble(rule: str) -> str:
@@ -145,9 +145,9 @@ def _trouble(rule: str) -> str:
 
 def gpus(records: Iterable[Record]) -> dict[str, int]:
     """Every UUID that the records name, with the number of records: for a message when one is not found."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for record in records:
         names = [name for result in record.results for name in _labels(result.facts)]
         for uuid in set(UUID.findall(" ".join(names))):
-            found[uuid] = found.get(uuid, 0) + 1
-    return found
+            counts[uuid] = counts.get(uuid, 0) + 1
+    return counts

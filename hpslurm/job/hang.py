@@ -35,10 +35,14 @@ def judge(sample: Sample, told: Diagnosis | None = None) -> Verdict:
 
 def _nothing(case: Case) -> Verdict:
     waiting = count_waiting(case)
+    if mostly(case, "feed"):
+        why = "All ranks wait for work from their engine: it has no requests, or hangs itself"
+        return Verdict(UNDETERMINED, LOW, why, settle=("what the engine's own process does (py-spy dump)",))
     if waiting * 10 >= len(case.ranks) * 9 and case.has_stacks:
         places = {place.label for _, place in case.seen}
         one = f"in {next(iter(places))}" if len(places) == 1 else f"at {len(places)} places"
-        why = f"All ranks wait {one}, and nothing tells which of them is late"
+        all_of = "All" if waiting == len(case.ranks) else f"{waiting} of {len(case.ranks)}"
+        why = f"{all_of} ranks wait {one}, and nothing tells which of them is late"
         if mostly(case, "rendezvous"):
             return Verdict("rendezvous_unreachable", LOW, f"{why}: they do not find each other at the start",
                            settle=settle(case, LOW))  # fmt: skip

@@ -8,10 +8,11 @@ from hpslurm.core.finding import Culprit
 from hpslurm.core.values import dataclass, replace
 from hpslurm.job import hang_places
 from hpslurm.job.hang_facts import Gpu, Node, Rank, Sample
-from hpslurm.job.hang_places import Place
+from hpslurm.job.hang_places import NOWHERE, Kind, Place
 from hpslurm.scan.reason import HEALTHY, UNDETERMINED
 
 HIGH, MEDIUM, LOW = "high", "medium", "low"
+ALIKE = 8  # one in so many ranks: more than that wait alike in the kernel, and it is how this job waits
 FEW, MOST = 16, 8  # one in so many ranks, and no more than that: a few, at a place that nobody knows
 ALONE = 4  # a class of a few is odd where every other class is so many times as large
 BYTES_TRICKLE = 100_000  # bytes a second that a network sends again and again
@@ -21,6 +22,7 @@ LOW_POWER, HIGH_POWER = 0.4, 0.5  # of the limit: below, a kernel only spins; ab
 MOVING = 10  # one in so many ranks that move, and the job does
 WAKES = 20.0  # times a second: whoever wakes so often polls, or works
 SPINS = 0.3  # seconds of CPU a second
+UNSEEN = Kind("unseen", words="no Python stack, and its state is that of ranks that wait", waits=True)
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,9 @@ class Case:
     def seen(self) -> list[tuple[Rank, Place]]:
         return [(rank, self.places[number]) for number, rank in enumerate(self.ranks)]
 
+    def place_of(self, rank: Rank) -> Place:
+        return next(place for other, place in self.seen if other is rank)
+
     def spins(self, rank: Rank) -> bool:
         """Its GPU is busy at low power: a kernel of NCCL that waits for the others."""
         gpu = self.gpus.get((rank.node, rank.pid))
@@ -90,6 +95,14 @@ class Case:
     def is_idle(self, rank: Rank) -> bool:
         gpu = self.gpus.get((rank.node, rank.pid))
         return gpu is not None and gpu.use is not None and gpu.use < IDLE_GPU
+
+    def is_blind(self, rank: Rank) -> bool:
+        """It alone has no stack, where others have: that makes it no odd one."""
+        return not rank.stack and self.has_stacks
+
+    def looks_waiting(self, rank: Rank) -> bool:
+        """From outside it looks as those do that wait."""
+        return any(sign_of(rank) == sign_of(other) for other, place in self.seen if place.kind.waits)
 
     @property
     def has_stacks(self) -> bool:
@@ -108,7 +121,34 @@ def case_of(sample: Sample) -> Case:
     ranks = sorted(sample.ranks, key=lambda rank: (_number(rank), rank.node))
     worlds = Counter(rank.world for rank in ranks if rank.world is not None)
     world = worlds.most_common(1)[0][0] if worlds else len(ranks)
-    return Case(sample, tuple(ranks), dict(enumerate(map(hang_places.of_rank, ranks))), world, _gpus(sample))
+    return Case(sample, tuple(ranks), dict(enumerate(_places(ranks))), world, _gpus(sample))
+
+
+def _places(ranks: list[Rank]) -> list[Place]:
+    """Where each stands. What the kernel says of many is how they wait, and so says nothing of one of them."""
+    places = [hang_places.of_rank(rank) for rank in ranks]
+    signs = {sign_of(rank) for rank, place in zip(ranks, places, strict=True) if rank.stack and place.kind.waits}
+    kinds = Counter(hang_places.kind_of_channel(rank.channel).kind for rank in ranks if rank.state == "S")
+    common = {kind for kind, count in kinds.items() if count > max(1, min(MOST, len(ranks) // ALIKE))}
+
+    def plainly(rank: Rank, place: Place) -> Place:
+        if not place.by_channel:
+            return place
+        if not rank.stack and sign_of(rank) in signs:
+            return replace(place, kind=UNSEEN)
+        if not rank.stack and signs and place.kind.waits:  # as none of those whose stack waits: so nobody knows
+            return replace(place, kind=NOWHERE)
+        if place.kind.kind not in common or place.kind.waits:
+            return place
+        return hang_places.of_stack(rank.stack) if rank.stack else replace(place, kind=NOWHERE)
+
+    return list(map(plainly, ranks, places))
+
+
+def sign_of(rank: Rank) -> tuple[str, str, bool]:
+    """What is seen of a rank from outside: one without a stack that looks as others that wait is taken to wait."""
+    asleep = rank.state == "S"
+    return rank.state, rank.channel if asleep else "", rank.busy >= SPINS
 
 
 def _gpus(sample: Sample) -> dict[tuple[str, int], Gpu]:

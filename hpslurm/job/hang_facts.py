@@ -103,6 +103,7 @@ class Node:
     notes: tuple[str, ...] = ()
     ras: str = ""  # NCCL's own report
     dumps: str = ""  # what the names of flight recorder dumps begin with
+    pipes: str = ""  # and those of the pipes by which PyTorch is asked for one: the rank and ".pipe" follow
 
 
 @dataclass(frozen=True)
@@ -178,6 +179,7 @@ class Reader:
             tuple(clean(str(note)) for note in _list(line.get("notes"))[:16]),
             str(line.get("ras") or "")[: 1 << 20],
             _text(line, "dumps", 200),
+            _text(line, "pipes", 200),
         )
 
     def _rank(self, row: dict[str, Any], node: str) -> Rank:

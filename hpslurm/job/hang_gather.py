@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable
@@ -17,6 +18,8 @@ from hpslurm.sources.slurm import SlurmJob
 
 SECONDS = 20.0  # for the whole step: start, two looks, and the slowest node
 PROGRAM = "hpslurm"
+# What srun says on top of our own time limit, and of where it puts a step
+_ECHO = re.compile(r"cpu binding|Job step aborted|task [\d,-]+: Killed|launch/slurm")
 LARGEST = 64 << 10  # characters that one node sends
 
 
@@ -67,7 +70,7 @@ def look(job: SlurmJob, nodes: Iterable[str], root: str = "/") -> Sample:
         else:
             joiner.add(event.text)
     silent = tuple(name for name in names if name not in joiner.nodes)
-    notes += [line for line in said if "cpu binding" not in line][-3:] if silent else []
+    notes += [line for line in said if not _ECHO.search(line)][-3:] if silent else []
     return Sample(str(job.id), tuple(joiner.nodes[name] for name in names if name in joiner.nodes), silent,
                   time.time(), job.user, tuple(dict.fromkeys(notes)))  # fmt: skip
 

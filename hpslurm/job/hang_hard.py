@@ -52,12 +52,12 @@ def gone(case: Case) -> Verdict | None:
     suspects = [Suspect(homes[number], what, number) for number in missing]
     named = f"{numbers(missing)} of {case.world}"
     if at_start:
-        why = f"{named} never came to the start, where the others wait"
+        why = f"{named.capitalize()} never came to the start, where the others wait"
         return Verdict("rendezvous_unreachable", HIGH, why, tuple(suspects), settle=(output_of(missing),))
     zombie = f"; dead and not yet collected on {nodeset.fold(node.name for node in dead)}" if dead else ""
     why = f"The process of {named} is gone, and the others wait for it{zombie}"
     sure = HIGH if case.has_stacks and count_waiting(case) * 2 > len(case.ranks) else MEDIUM
-    return Verdict("peer_exit", sure, why, tuple(suspects), settle=(output_of(missing), "hpslurm report JOBID"))
+    return Verdict("peer_exit", sure, why, tuple(suspects), settle=(output_of(missing),))
 
 
 def home(case: Case, number: int) -> str:

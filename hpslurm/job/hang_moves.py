@@ -14,7 +14,11 @@ def does_it_move(case: Case) -> Verdict | None:
     if not reasons:
         return None
     sure = HIGH if len(reasons) > 1 and not case.sample.silent else MEDIUM
-    return Verdict(HEALTHY, sure, f"It does not hang: {' and '.join(reasons)}")
+    return Verdict(HEALTHY, sure, f"It does not hang: {_listed(reasons)}")
+
+
+def _listed(reasons: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(reasons[:-1]), reasons[-1])))
 
 
 def _bytes_move(case: Case) -> str:

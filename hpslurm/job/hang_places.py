@@ -11,6 +11,11 @@ from hpslurm.job.hang_facts import STUCK, Frame, Rank, Stack
 
 UNKNOWN = "unknown"
 MOVED_CPU = 0.5  # seconds of CPU a second, from which a process is busy
+STILL = 0.5  # wakes a second: none in the two seconds of a look
+WRAPPERS = frozenset(
+    ("wrapper", "inner", "_fn", "decorate_context", "_call_impl", "_wrapped_call_impl", "log_wrapper", "wrapped_fn",
+     "reraise_with_filtered_traceback", "inner_func", "_use_grad", "__call__")
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -21,6 +26,7 @@ class Kind:
     cause: str = ""
     words: str = ""
     waits: bool = False
+    weak: str = ""  # counts where nothing else does; "inner": and no call of the program's own stands further in
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,7 @@ class Place:
     kind: Kind
     call: str = ""  # the library's function, or the program's own
     program: str = ""  # file:line of the program's innermost frame
+    by_channel: bool = False  # only the kernel's wait channel says so
 
 
 NOWHERE = Kind(UNKNOWN)
@@ -42,7 +49,7 @@ def _rows() -> tuple[tuple[re.Pattern[str], re.Pattern[str] | None, Kind], ...]:
         (
             re.compile(row["function"]),
             re.compile(row["file"]) if row["file"] else None,
-            Kind(row["kind"], row["cause"], row["words"], row["waits"]),
+            Kind(row["kind"], row["cause"], row["words"], row["waits"], row["weak"]),
         )
         for row in toml.table("hang", "place")
     )
@@ -73,23 +80,46 @@ def _row_of(frame: Frame) -> int:
 @cache
 def of_stack(stack: Stack) -> Place:
     """The place of one stack; equal stacks are looked at once."""
-    rows = _rows()
-    row, at = min(((_row_of(frame), number) for number, frame in enumerate(stack)), default=(len(rows), 0))
-    if row == len(rows):  # nothing known: the innermost call of the program's own, and what it calls
+    at = _deciding(stack)
+    if at is None:  # nothing known: the innermost call of the program's own, and what it calls
         at = next((number for number, frame in enumerate(stack) if not frame.library), len(stack) - 1)
-        call = stack[max(0, at - 1)] if at else stack[at]
-        return _place(call, stack[at], NOWHERE)
-    kind = rows[row][2]
+        inner = [frame for frame in stack[:at] if not _passes_on(frame)]
+        return _place(inner[-1] if inner else stack[at], stack[at], NOWHERE) if stack else Place("no frame", NOWHERE)
+    row = _row_of(stack[at])
+    kind = _rows()[row][2]
     call = stack[_outermost(stack, at, row)]
     callers = [frame for frame in stack[at + 1 :] if not frame.library]
     outside = call.library or kind.waits
     return _place(call, callers[0] if outside and callers else call, kind)
 
 
+def _deciding(stack: Stack) -> int | None:
+    """Which frame says what the rank does: the innermost that fits a row, else by the first of the weak rows."""
+    rows = [_row_of(frame) for frame in stack]
+    kinds = [_rows()[row][2] if row < len(_rows()) else NOWHERE for row in rows]
+    strong = next((number for number, kind in enumerate(kinds) if kind is not NOWHERE and not kind.weak), None)
+    if strong is not None:
+        return strong
+    own = next((number for number, frame in enumerate(stack) if not frame.library), len(stack))
+    weak = [number for number, kind in enumerate(kinds) if kind.weak == "yes" or (kind.weak and number <= own)]
+    return min(weak, key=lambda number: (rows[number], number), default=None)
+
+
+def _passes_on(frame: Frame) -> bool:
+    """A wrapper around what the program called: its name says nothing."""
+    return frame.library and _bare(frame.function) in WRAPPERS
+
+
 def _outermost(stack: Stack, at: int, row: int) -> int:
     """What the program calls is nearer to it than what that calls: ``run`` of subprocess, and not ``_wait`` in it."""
-    while at + 1 < len(stack) and stack[at].library and stack[at + 1].library and _row_of(stack[at + 1]) == row:
-        at += 1
+    outer = at
+    while outer + 1 < len(stack) and stack[outer].library and stack[outer + 1].library:
+        outer += 1
+        if _passes_on(stack[outer]):
+            continue
+        if _row_of(stack[outer]) != row:
+            break
+        at = outer
     return at
 
 
@@ -114,9 +144,9 @@ def of_rank(rank: Rank) -> Place:
     if rank.stack:
         place = of_stack(rank.stack)
         if place.kind is NOWHERE and waits.kind not in (UNKNOWN, "wait"):
-            return Place(f"{place.label}, {waits.words}", waits, place.call, place.program)
+            return Place(f"{place.label}, {waits.words}", waits, place.call, place.program, by_channel=True)
         return place
-    return Place(_state(rank), waits if rank.state != "R" else NOWHERE)
+    return Place(_state(rank), waits if rank.state != "R" else NOWHERE, by_channel=True)
 
 
 def _state(rank: Rank) -> str:
@@ -127,5 +157,5 @@ def _state(rank: Rank) -> str:
 
 
 def is_stuck(rank: Rank) -> bool:
-    """In state D both times, and without a byte or a tick of CPU time in between."""
-    return rank.state == STUCK == rank.before and rank.busy < 0.05 and not rank.read
+    """In state D both times, and its main thread did not wake in between; other threads may work or write."""
+    return rank.state == STUCK == rank.before and rank.wakes < STILL

@@ -25,6 +25,7 @@ SECONDS = 12.0  # for all programs of one look: less than the step has
 MOST_THREADS, MOST_THREAD_FRAMES = 6, 8
 BAD = (STUCK, "T", "t", "Z")  # states of a process that does not get on
 DUMPS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")  # where flight recorder dumps begin with
+PIPES = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"  # named pipes, one a rank: whoever writes into one asks for a dump
 PTRACE = "/proc/sys/kernel/yama/ptrace_scope"
 
 Threads = dict[int, list[dict[str, Any]]]  # of each process, as py-spy has them
@@ -81,6 +82,7 @@ def _take(job: str, node: str, own_step: str, one: _Look, two: _Look, three: _Lo
         tuple(dict.fromkeys(notes)),
         ras_client.status(_variable(found, "NCCL_RAS_ADDR")) if any(name.rank == 0 for name, _ in ranks) else "",
         next(filter(None, (_variable(found, name) for name in DUMPS)), ""),
+        _variable(found, PIPES),
     )
 
 
@@ -172,8 +174,10 @@ def without_stacks(why: str, host: Host) -> str:
         return "no Python stacks: py-spy is not installed on the nodes"
     if "permission" in why.lower() or "ptrace" in why.lower():
         scope = host.word(PTRACE) or "0"
-        bring = "root gets them on a node (--here), all with 0, or the job itself by faulthandler.register"
-        return f"no Python stacks, since kernel.yama.ptrace_scope is {scope}: {bring}"
+        because = "to read the processes is not permitted" if scope == "0" else f"kernel.yama.ptrace_scope is {scope}"
+        root = "root gets them on a node (sudo hpslurm hang JOBID --here)"
+        bring = root if scope in ("0", "3") else f"{root}, all with 0"
+        return f"no Python stacks, since {because}: {bring}, or the job itself by faulthandler.register"
     return f"no Python stacks of some processes: {clean(why, 120)}"
 
 
@@ -224,7 +228,7 @@ def short_path(path: str) -> tuple[bool, str]:
     head, _, below = path.rpartition("/python3")
     if head and "/" in below and head.endswith(("/lib", "/lib64")):
         return True, below.partition("/")[2]
-    return path.startswith("<frozen"), "/".join(path.rsplit("/", 2)[-2:])
+    return path.startswith("<"), "/".join(path.rsplit("/", 2)[-2:])
 
 
 # counters

@@ -11,7 +11,7 @@ from hpslurm.core import nodeset
 from hpslurm.core.finding import CONFIGURE, LOOK, Diagnosis, Suggestion
 from hpslurm.core.text import clean
 from hpslurm.core.values import replace
-from hpslurm.job.hang_case import Group, Suspect, Verdict
+from hpslurm.job.hang_case import HIGH, Group, Suspect, Verdict
 from hpslurm.job.hang_facts import Rank, Sample, Stack
 from hpslurm.job.hang_words import folded
 from hpslurm.scan import advice, model
@@ -21,6 +21,9 @@ from hpslurm.show import render
 
 MOST_GROUPS = 8  # classes on one screen; --json and -v have all
 MOST_SUSPECTS = 4
+LONGEST = (
+    30  # characters of a list of ranks or nodes; of those that only wait, a longer one says nothing (--json has it)
+)
 GUIDE = "debugging-guide.md § 1"
 
 
@@ -51,6 +54,13 @@ def _suggestions(verdict: Verdict, sample: Sample) -> Iterator[Suggestion]:
             "all threads of that rank, once more",
             f"srun --overlap --jobid={job} -w {shlex.quote(first.node)} py-spy dump --nonblocking --pid {first.pid}",
         )
+    if verdict.confidence != HIGH and (pipes := _pipes(sample)):
+        yield Suggestion(
+            LOOK,
+            "have PyTorch write down each rank's collectives (flight recorder; the job goes on), then hang once more",
+            f"srun --overlap --jobid={job} --ntasks-per-node=1 sh -c 'for pipe in {pipes}*.pipe; "
+            'do echo 1 | dd of="$pipe" oflag=nonblock conv=nocreat status=none; done\'',
+        )
     yield Suggestion(
         LOOK, "look twice, half a minute apart: does it still stand there", f"hpslurm hang {job} --again 30"
     )
@@ -62,6 +72,16 @@ def _suggestions(verdict: Verdict, sample: Sample) -> Iterator[Suggestion]:
         if advised.command and advised.harm in (LOOK, CONFIGURE):
             yield replace(advised, command=_with_number(advised.command, sample))
     yield Suggestion(CONFIGURE, "when you have seen enough: end it", f"scancel {job}")
+
+
+def _pipes(sample: Sample) -> str:
+    """What the pipes begin with that ask PyTorch for a dump, where a shell takes it for one plain word.
+
+    PyTorch makes PREFIX + rank + ".pipe" on the rank's own node, and looks into it once a second (HeartbeatMonitor of
+    ProcessGroupNCCL). A pipe without its reader, on a shared file system, must not hold dd: nonblock.
+    """
+    prefixes = dict.fromkeys(node.pipes for node in sample.nodes)
+    return next((prefix for prefix in prefixes if re.fullmatch(r"/[\w./-]+", prefix, re.ASCII)), "")
 
 
 def _with_number(words: str, sample: Sample) -> str:
@@ -120,7 +140,7 @@ def notes(sample: Sample) -> list[str]:
     silent = [f"no answer from {nodeset.fold(sample.silent)}"] if sample.silent else []
     everywhere = len(sample.nodes)
     found = [note if len(names) == everywhere else f"{nodeset.fold(names)}: {note}" for note, names in by.items()]
-    return [*silent, *map(clean, sample.notes), *found]
+    return [_with_number(note, sample) for note in (*silent, *map(clean, sample.notes), *found)]
 
 
 def _groups(groups: Iterable[Group], most: int | None) -> list[str]:
@@ -138,7 +158,10 @@ def _group(group: Group) -> list[str]:
     numbers = folded(rank.rank for rank in group.ranks if rank.rank is not None)
     nodes = nodeset.fold(dict.fromkeys(rank.node for rank in group.ranks))
     mark = "→ " if group.suspect else ""
-    said = f"{mark}{count} rank{'s' * (count != 1)} ({clean(numbers, 60)}) on {clean(nodes, 60)}: {group.label}"
+    most = LONGEST if not group.suspect else 2 * LONGEST
+    which = f" ({clean(numbers, most)})" if group.suspect or len(numbers) <= most else ""
+    where = f" on {clean(nodes, most)}" if group.suspect or len(nodes) <= most else ""
+    said = f"{mark}{count} rank{'s' * (count != 1)}{which}{where}: {group.label}"
     state = _states(group.ranks)
     return _indented("", clean(f"{said}{state}", 400))
 

@@ -64,6 +64,7 @@ def settle(case: Case, sure: str, collectives: bool = False) -> tuple[str, ...]:
     found = [] if case.has_stacks else ["Python stacks (py-spy on the nodes; see below)"]
     if collectives and not any(node.ras for node in case.sample.nodes):
         found.append(
-            "NCCL's RAS report (NCCL 2.24 or later), or PyTorch's flight recorder (TORCH_NCCL_TRACE_BUFFER_SIZE)"
+            "NCCL's RAS report (NCCL 2.24 or later), or PyTorch's flight recorder (TORCH_NCCL_TRACE_BUFFER_SIZE; with "
+            "TORCH_NCCL_DEBUG_INFO_PIPE_FILE it can be asked while the job hangs)"
         )
-    return (*found, "a second look: hpslurm hang JOBID --again 30")
+    return tuple(found)

@@ -51,10 +51,10 @@ class Log:
 
 def files(paths: Iterable[str]) -> list[str]:
     """Absolute paths of files, and of those below folders."""
-    found = []
+    expanded = []
     for path in map(os.path.abspath, paths):
-        found += read.files_below(path, MOST) if os.path.isdir(path) and not os.path.islink(path) else [path]
-    return list(dict.fromkeys(found))
+        expanded += read.files_below(path, MOST) if os.path.isdir(path) and not os.path.islink(path) else [path]
+    return list(dict.fromkeys(expanded))
 
 
 def look(paths: Sequence[str], job: joblog.Job | None, collector: Collector) -> tuple[list[Log], list[tuple[str, str]]]:

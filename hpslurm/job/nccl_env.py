@@ -88,8 +88,8 @@ def table_rules() -> list[Rule]:
     return [_rule(row, one) for row in table()["row"] for one in row["rules"] if one["verdict"] == HARMFUL]
 
 
-def _rule(row: Mapping[str, Any], one: Mapping[str, Any]) -> Rule:
-    return Rule(one["id"], one["priority"], f"{row['name']} set to a harmful value", REFERENCE)
+def _rule(row: Mapping[str, Any], rule: Mapping[str, Any]) -> Rule:
+    return Rule(rule["id"], rule["priority"], f"{row['name']} set to a harmful value", REFERENCE)
 
 
 # collect
@@ -176,14 +176,14 @@ class Seen:
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     settings = {**facts.settings, **facts.hidden}
-    seen = [one for name, value in sorted(settings.items()) if (one := judged(name, value, facts))]
+    seen = [setting for name, value in sorted(settings.items()) if (setting := judged(name, value, facts))]
     seen += [_typo(name) for name in sorted(facts.settings) if is_unknown(name, facts)]
-    for one in seen:
-        if one.rule["verdict"] == HARMFUL:
-            yield _rule(one.row, one.rule).found(
-                f"{_shown(one.name, facts)}: {one.rule['why']}",
-                evidence=[_evidence(one.name, facts)],
-                suggest=_suggest([one], facts),
+    for setting in seen:
+        if setting.rule["verdict"] == HARMFUL:
+            yield _rule(setting.row, setting.rule).found(
+                f"{_shown(setting.name, facts)}: {setting.rule['why']}",
+                evidence=[_evidence(setting.name, facts)],
+                suggest=_suggest([setting], facts),
             )
     for verdict, rule in FOLDED.items():
         same = [one for one in seen if one.rule["verdict"] == verdict]
@@ -207,34 +207,34 @@ def judged(name: str, value: str, facts: Facts) -> Seen | None:
     if since and versions.within(version, "", since):
         why = f"{row['owner']} {version} does not read it yet; {since} is the first that does"
         return Seen(name, row, {"verdict": "ineffective", "why": why})
-    for one in row["rules"]:
-        if one["verdict"] == "removed" and until and version and not versions.later(version, until):
+    for rule in row["rules"]:
+        if rule["verdict"] == "removed" and until and version and not versions.later(version, until):
             continue  # this version still reads it
-        if "types" in one and not facts.type.startswith(tuple(one["types"])):
+        if "types" in rule and not facts.type.startswith(tuple(rule["types"])):
             continue
-        if "versions" in one and not versions.within(version, *one["versions"]):
+        if "versions" in rule and not versions.within(version, *rule["versions"]):
             continue
-        if "plugin" in one and not versions.within(facts.plugin, *one["plugin"]):
+        if "plugin" in rule and not versions.within(facts.plugin, *rule["plugin"]):
             continue
-        if matches(one, name, value, facts):
-            return Seen(name, row, one) if one["verdict"] == HARMFUL or one["verdict"] in FOLDED else None
+        if matches(rule, name, value, facts):
+            return Seen(name, row, rule) if rule["verdict"] == HARMFUL or rule["verdict"] in FOLDED else None
     return None
 
 
-def matches(one: Mapping[str, Any], name: str, value: str, facts: Facts) -> bool:
+def matches(rule: Mapping[str, Any], name: str, value: str, facts: Facts) -> bool:
     """Does the value meet the rule's condition?"""
     words = {value.strip().lower()}
     if name.startswith(("FI_", "OFI_NCCL_")):
         words |= {"1" for word in words if word in _YES} | {"0" for word in words if word in _NO}
-    if "in" in one:
-        return not words.isdisjoint(item.lower() for item in one["in"])
-    if "not_in" in one:
-        return words.isdisjoint(item.lower() for item in one["not_in"])
-    if "regex" in one:
-        return linear.compile(one["regex"]).search(value[: linear.LONGEST]) is not None
-    if one["match"] == "no_interface":
+    if "in" in rule:
+        return not words.isdisjoint(item.lower() for item in rule["in"])
+    if "not_in" in rule:
+        return words.isdisjoint(item.lower() for item in rule["not_in"])
+    if "regex" in rule:
+        return linear.compile(rule["regex"]).search(value[: linear.LONGEST]) is not None
+    if rule["match"] == "no_interface":
         return bool(facts.interfaces) and not left_over(value, facts.interfaces, exact=name in _EXACT)
-    if one["match"] == "fewer_gpus":
+    if rule["match"] == "fewer_gpus":
         return facts.gpus is not None and len([part for part in value.split(",") if part.strip()]) < facts.gpus
     return True
 

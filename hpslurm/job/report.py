@@ -95,10 +95,11 @@ class JobReport:
     id: str
     job: SlurmJob | None
     why: str
-    found: tuple[Record, ...]
+    records: tuple[Record, ...]
     troubles: tuple[str, ...]
     seen: View
     named: tuple[Finding, ...]
+    partly: bool = False  # some nodes only: the others may be as sick
 
     @property
     def over(self) -> bool:
@@ -128,6 +129,7 @@ def gather(rules: Policy, root: str, job_id: str, results: str | None, *, ask_sl
     job, why = None, "" if ask_slurm else "it was not asked (--no-slurm)"
     try:
         job = slurm.job(host, job_id) if ask_slurm else None
+        job = replace(job, submit_line=slurm.submit_line(host, job)) if job and not well(job) else job
     except ValueError:  # no job id: the caller's mistake, not Slurm's
         raise
     except Exception as error:
@@ -136,12 +138,12 @@ def gather(rules: Policy, root: str, job_id: str, results: str | None, *, ask_sl
         host.end_all()
     ids = [str(job.id), *map(str, job.parts)] if job else [job_id]
     read_of = [read(rules, results, one) for one in ids]
-    found = [record for of_one, _ in read_of for record in of_one]
+    kept = [record for of_one, _ in read_of for record in of_one]
     troubles = [trouble for _, of_one in read_of for trouble in of_one]
     over = job is None or job.state not in ACTIVE
-    seen = view(found, nodes_of(job), over=over, all_read=not troubles)
+    seen = view(kept, nodes_of(job), over=over, all_read=not troubles)
     named = tuple(rules.mute(finding) if not finding.muted else finding for finding in seen.findings)
-    return JobReport(job_id, job, why, tuple(found), tuple(troubles), seen, named)
+    return JobReport(job_id, job, why, tuple(kept), tuple(troubles), seen, named)
 
 
 def of_nodes(report: JobReport, names: Container[str]) -> JobReport:
@@ -150,12 +152,13 @@ def of_nodes(report: JobReport, names: Container[str]) -> JobReport:
         report.seen,
         not_checked=tuple(one for one in report.seen.not_checked if one[2] in names),
         unseen=tuple(
-            replace(one, nodes=nodes)
-            for one in report.seen.unseen
-            if (nodes := tuple(node for node in one.nodes if node in names))
+            replace(unseen, nodes=nodes)
+            for unseen in report.seen.unseen
+            if (nodes := tuple(node for node in unseen.nodes if node in names))
         ),
     )
-    return replace(report, seen=seen, named=tuple(one for one in report.named if one.subject in names))
+    named = tuple(one for one in report.named if one.subject in names)
+    return replace(report, seen=seen, named=named, partly=True)
 
 
 def shown_id(job: SlurmJob, job_id: str) -> str:
@@ -171,14 +174,14 @@ def well(job: SlurmJob | None) -> bool:
 
 def read(rules: Policy, results: str | None, job: str) -> tuple[list[Record], list[str]]:
     """Records of the job from the shared folder and from this machine's own, the shared one first."""
-    found: dict[tuple[str, str], Record] = {}
+    by_hook: dict[tuple[str, str], Record] = {}
     troubles: list[str] = []
     for folder in folders(rules, results):
         kept, unreadable = records.job_records(folder, re.split("[_+]", job)[0])
         troubles += map(str, unreadable)
-        for one in kept:
-            found.setdefault((one.node, one.hook), one)
-    return list(found.values()), troubles
+        for record in kept:
+            by_hook.setdefault((record.node, record.hook), record)
+    return list(by_hook.values()), troubles
 
 
 def folders(rules: Policy, results: str | None) -> list[str]:

@@ -109,6 +109,7 @@ def page_of(report: JobReport, ended: cause.Cause | None, outcome: Sequence[Resu
         title="hpslurm report",
         answer=first_screen.answer(report, ended, now),
         whole=whole,
+        passed=report.seen.passed,
     )
 
 
@@ -118,7 +119,7 @@ def _rows(report: JobReport, now: float) -> list[Row]:
     for finding in report.counted:
         ids.setdefault(finding.subject, {})[finding.rule.id] = GRAVEST[finding.rule.priority]
     hooks: dict[str, list[str]] = {}
-    for record in report.found:
+    for record in report.records:
         hooks.setdefault(record.node, []).append(record.hook if record.complete else f"{record.hook} (cut off)")
     names = dict.fromkeys([*nodes_of(report.job), *hooks])
     rows = [

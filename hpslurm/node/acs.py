@@ -44,7 +44,11 @@ def collect(host: Host) -> Facts:
 
 
 def _control(config: bytes) -> int | None:
-    """The ACS control word, or None where the device has no ACS. Raises Unknown for a broken chain."""
+    r"""The ACS control word, or None where the device has no ACS. Raises Unknown for a broken chain.
+
+    >>> _control(bytes(0x100) + (0x0001_000D).to_bytes(4, "little") + bytes(2) + b"\x1d\x00" + bytes(8))
+    29
+    """
     at, steps = FIRST, 0
     while at >= FIRST and at + 8 <= len(config):
         head = int.from_bytes(config[at : at + 4], "little")

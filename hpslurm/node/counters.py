@@ -17,13 +17,13 @@ def grown(before: Counts, after: Counts) -> dict[str, dict[str, int]]:
     A device or counter that one look lacks, or a count that went down (it was reset),
     is left out: there the growth is not known.
     """
-    found: dict[str, dict[str, int]] = {}
+    growth: dict[str, dict[str, int]] = {}
     for device, counts in after.items():
         old = before.get(device, {})
         more = {name: count - old[name] for name, count in counts.items() if name in old and count > old[name]}
         if more:
-            found[device] = more
-    return found
+            growth[device] = more
+    return growth
 
 
 def unknown(before: Counts, after: Counts) -> list[str]:

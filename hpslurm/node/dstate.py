@@ -49,7 +49,7 @@ def collect(host: Host) -> Facts:
 
 def _waiting(host: Host, paths: list[str]) -> tuple[dict[int, str], int]:
     """Pid to start time and number of switches, of those in state D; and how many were readable."""
-    found, seen = {}, 0
+    waiting, seen = {}, 0
     for path in paths:
         try:
             state, started = state_and_start(host.read(path))
@@ -59,10 +59,10 @@ def _waiting(host: Host, paths: list[str]) -> tuple[dict[int, str], int]:
             if state == "D":
                 folder = path.rpartition("/")[0]
                 switches = [line for line in host.read(f"{folder}/status").splitlines() if "ctxt_switches" in line]
-                found[int(folder.rpartition("/")[2])] = " ".join([started, *switches])
+                waiting[int(folder.rpartition("/")[2])] = " ".join([started, *switches])
         except (FileNotFoundError, ProcessLookupError):  # it ended meanwhile
             continue
-    return found, seen
+    return waiting, seen
 
 
 def state_and_start(stat: str) -> tuple[str, str]:
@@ -97,8 +97,8 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
         yield STUCK.found(
             f"{len(facts.stuck)} of {facts.seen} processes did not run between two looks: {names}",
             evidence=[
-                Evidence(f"/proc/{one.pid}", f"{one.name} state D in {one.where or 'the kernel'}")
-                for one in facts.stuck[:20]
+                Evidence(f"/proc/{process.pid}", f"{process.name} state D in {process.where or 'the kernel'}")
+                for process in facts.stuck[:20]
             ],
             suggest=[
                 Suggestion(

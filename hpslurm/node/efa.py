@@ -56,15 +56,15 @@ def devices(host: Host) -> tuple[str, ...]:
 
 
 def _devices(host: Host) -> tuple[str, ...]:
-    found = []
+    names = []
     for path in host.glob(f"{SYSFS}/*"):
         vendor, device = host.word(f"{path}/device/vendor"), host.word(f"{path}/device/device")
         for name, word in (("vendor", vendor), ("device", device)):
             if word is not None and not _PCI_ID.fullmatch(word):
                 raise Unknown(f"{path}/device/{name} holds {clean(word, 40)!r}, which is not a PCI id")
         if vendor == VENDOR and device and DEVICE.fullmatch(device):
-            found.append(path.rpartition("/")[2])
-    return tuple(found)
+            names.append(path.rpartition("/")[2])
+    return tuple(names)
 
 
 def start(host: Host) -> None:

@@ -42,12 +42,12 @@ class Facts:
 
 
 def collect(host: Host) -> Facts:
-    found = {name: _counters(host, f"{efa.SYSFS}/{name}") for name in efa.devices(host)}
-    if not found:
+    devices = {name: _counters(host, f"{efa.SYSFS}/{name}") for name in efa.devices(host)}
+    if not devices:
         raise Skip("no EFA device")
-    if not any(found.values()):
+    if not any(devices.values()):
         raise Unknown("no EFA device shows counters: they need the driver of the EFA installer, 2.5 or later")
-    return Facts(found)
+    return Facts(devices)
 
 
 def _counters(host: Host, folder: str) -> dict[str, int]:
@@ -69,12 +69,12 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
 
 def grown(before: Facts, after: Facts) -> dict[str, dict[str, int]]:
     """What each device counted in between; a device or counter that restarted is left out."""
-    found = {}
+    growth = {}
     for name, counts in after.devices.items():
         old = before.devices.get(name)
         if old is not None:
-            found[name] = {one: now - old[one] for one, now in counts.items() if one in old and now >= old[one]}
-    return found
+            growth[name] = {one: now - old[one] for one, now in counts.items() if one in old and now >= old[one]}
+    return growth
 
 
 def not_known(before: Facts, after: Facts) -> str:
@@ -86,7 +86,10 @@ def not_known(before: Facts, after: Facts) -> str:
 def changed(before: Facts, after: Facts, policy: Policy) -> Iterator[Finding]:
     """What the epilog finds: ``before`` is of the prolog of the same job, restart and boot."""
     growth = grown(before, after)
-    bad = {name: {one: by for one, by in counts.items() if one in BAD and by} for name, counts in growth.items()}
+    bad = {
+        name: {counter: by for counter, by in counts.items() if counter in BAD and by}
+        for name, counts in growth.items()
+    }
     see = Suggestion(
         LOOK, "see all counters", "srun -w {nodes} sh -c 'grep -H . /sys/class/infiniband/*/ports/1/hw_counters/*'"
     )
@@ -96,12 +99,12 @@ def changed(before: Facts, after: Facts, policy: Policy) -> Iterator[Finding]:
         yield ERRORS.found(
             f"{total} errors on {len(rows)} of {len(growth)} devices, expected 0",
             evidence=[
-                Evidence(f"{efa.SYSFS}/{name}", " ".join(f"{one} +{by}" for one, by in counts.items()))
+                Evidence(f"{efa.SYSFS}/{name}", " ".join(f"{counter} +{by}" for counter, by in counts.items()))
                 for name, counts in sorted(rows.items())
             ],
             suggest=[see],
         )
-    moved = {name: sum(counts.get(one, 0) for one in MOVED) for name, counts in growth.items()}
+    moved = {name: sum(counts.get(counter, 0) for counter in MOVED) for name, counts in growth.items()}
     busiest = max(moved.values(), default=0)
     idle = sorted(name for name, size in moved.items() if size < busiest * IDLE_BELOW)
     if busiest >= BUSY and idle:

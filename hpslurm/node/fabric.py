@@ -125,12 +125,12 @@ _SEE_MANAGER = Suggestion(
 _START = Suggestion(CONFIGURE, "start it, now and at boot", f"clush -w {{nodes}} sudo systemctl enable --now {MANAGER}")
 
 
-def _found(rule: Rule, found: list[Joined], told: list[str]) -> Finding:
+def _found(rule: Rule, ill: list[Joined], told: list[str]) -> Finding:
     return rule.found(
-        f"{gpus.names(joined.gpu for joined in found)}: {told[0]}" + ("" if len(set(told)) == 1 else ", ..."),
+        f"{gpus.names(joined.gpu for joined in ill)}: {told[0]}" + ("" if len(set(told)) == 1 else ", ..."),
         evidence=[
             Evidence(joined.gpu, f"fabric {words}; mask {joined.mask:#x}, summary {joined.summary}")
-            for joined, words in zip(found, told, strict=True)
+            for joined, words in zip(ill, told, strict=True)
         ],
         suggest=[
             gpus.see("nvidia-smi -q", "see the fabric section of each GPU"),

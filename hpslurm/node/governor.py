@@ -26,10 +26,10 @@ class Facts:
 
 
 def collect(host: Host) -> Facts:
-    found = Counter(clean(host.word(path) or "nothing", 40) for path in host.glob(FILES))
-    if not found:
+    governors = Counter(clean(host.word(path) or "nothing", 40) for path in host.glob(FILES))
+    if not governors:
         raise Skip("this machine does not let the system choose the CPU clock")
-    return Facts(dict(sorted(found.items())))
+    return Facts(dict(sorted(governors.items())))
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:

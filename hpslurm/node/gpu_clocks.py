@@ -66,9 +66,9 @@ def words(mask: int) -> str:
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     slowed = [clock for clock in facts.clocks if clock.reasons and clock.reasons & BAD]
     load = [clock for clock in slowed if clock.busy and (clock.reasons or 0) & (HARDWARE_THERMAL | POWER_BRAKE)]
-    for rule, found in ((UNDER_LOAD, load), (SLOWED, [clock for clock in slowed if clock not in load])):
-        if found:
-            yield _found(rule, found, [words(clock.reasons or 0) for clock in found])
+    for rule, clocks in ((UNDER_LOAD, load), (SLOWED, [clock for clock in slowed if clock not in load])):
+        if clocks:
+            yield _found(rule, clocks, [words(clock.reasons or 0) for clock in clocks])
     if hot := [clock for clock in facts.clocks if (clock.temperature or 0) >= policy.gpu_hot]:
         yield _found(HOT, hot, [f"{clock.temperature} C, expected below {policy.gpu_hot} C" for clock in hot])
     capped = [
@@ -80,17 +80,17 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
         raise Unknown(facts.trouble)
 
 
-def _found(rule: Rule, found: list[Clock], told: list[str]) -> Finding:
+def _found(rule: Rule, clocks: list[Clock], told: list[str]) -> Finding:
     see = gpus.see("nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,POWER", "see clocks, their limits and the heat")
     steps = [see] if rule.priority == P2 else [see, suggest.save_evidence(), suggest.drain(rule.id)]
     if rule.priority != P2:
         steps.append(suggest.reboot("it clears a slowdown that is stuck"))
         steps.append(suggest.replace("if the same GPU slows down again: cooling and power are not ours to repair"))
     return rule.found(
-        f"{gpus.names(clock.gpu for clock in found)}: {told[0]}" + ("" if len(set(told)) == 1 else ", ..."),
+        f"{gpus.names(clock.gpu for clock in clocks)}: {told[0]}" + ("" if len(set(told)) == 1 else ", ..."),
         evidence=[
             Evidence(clock.gpu, f"{what}; reasons {clock.reasons or 0:#x}, {clock.temperature} C")
-            for clock, what in zip(found, told, strict=True)
+            for clock, what in zip(clocks, told, strict=True)
         ],
         suggest=steps,
     )

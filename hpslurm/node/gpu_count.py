@@ -57,13 +57,13 @@ def in_step(host: Host) -> bool:
 
 def of_step(host: Host) -> int | None:
     """GPUs that Slurm gave this task: the smallest of the numbers it names, as a task may have fewer than its node."""
-    found = []
+    counts = []
     if (count := whole(host.env.get("SLURM_GPUS_ON_NODE", "").rpartition(":")[2])) is not None:
-        found.append(count)
+        counts.append(count)
     for name in ("SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES"):
         if listed := [word for word in host.env.get(name, "").split(",") if word.strip()]:
-            found.append(len(listed))
-    return min(found) if found else None
+            counts.append(len(listed))
+    return min(counts) if counts else None
 
 
 def collect(host: Host) -> Facts:

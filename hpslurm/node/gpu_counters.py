@@ -52,13 +52,13 @@ def collect(host: Host) -> Facts:
     return Facts({str(device): _counts(device) for device in answers.gpus}, uptime(host), lanes, answers.trouble)
 
 
-def _counts(one: gpu.Gpu) -> dict[str, int]:
-    counts = {name: sum(values) for name, values in one.link_errors.items()}
-    if one.pcie and one.pcie[4] is not None:
-        counts["pcie_replay"] = one.pcie[4]
-    if one.ecc and one.ecc[0] is not None:
-        counts["ecc_corrected"] = one.ecc[0]
-    counts.update({f"{SLOW}{name}": value for name, value in one.slowdown.items()})
+def _counts(device: gpu.Gpu) -> dict[str, int]:
+    counts = {name: sum(values) for name, values in device.link_errors.items()}
+    if device.pcie and device.pcie[4] is not None:
+        counts["pcie_replay"] = device.pcie[4]
+    if device.ecc and device.ecc[0] is not None:
+        counts["ecc_corrected"] = device.ecc[0]
+    counts.update({f"{SLOW}{name}": value for name, value in device.slowdown.items()})
     return counts
 
 
@@ -86,8 +86,8 @@ def changed(before: Facts, after: Facts, policy: Policy) -> Iterator[Finding]:
     if corrected := counters.only(growth, ["ecc_corrected"]):
         yield _found(CORRECTED, corrected, "nvidia-smi -q -d ECC", seconds)
     slow = {
-        name: {reason: more for reason, more in found.items() if reason.startswith(SLOW)}
-        for name, found in growth.items()
+        name: {reason: more for reason, more in counts.items() if reason.startswith(SLOW)}
+        for name, counts in growth.items()
     }
     limit = SLOW_SHARE * seconds * 1e9
     if slow := {name: found for name, found in slow.items() if max(found.values(), default=0) > limit}:
@@ -100,10 +100,10 @@ def not_known(before: Facts, after: Facts) -> str:
     return f"counters were reset, or not read both times: {gpus.names(lost)}" if lost else ""
 
 
-def _often(found: Mapping[str, int], lanes: tuple[int, int] | None, seconds: float) -> bool:
+def _often(counts: Mapping[str, int], lanes: tuple[int, int] | None, seconds: float) -> bool:
     generation, width = lanes or (0, 0)
     allowed = REPLAYS.get(generation, REPLAYS[6]) * (width or 16) * seconds / 60
-    return sum(found.values()) > allowed
+    return sum(counts.values()) > allowed
 
 
 def _found(rule: Rule, rows: Mapping[str, Mapping[str, int]], query: str, seconds: float) -> Finding:

@@ -109,15 +109,15 @@ def collect(host: Host) -> Facts:
         text=bad.text if bad else seen.late,
         count=len(seen.gpus),
         codes=codes,
-        silent=tuple(str(one) for one in seen.gpus if any(why.code is None for why in one.trouble.values())),
+        silent=tuple(str(device) for device in seen.gpus if any(why.code is None for why in device.trouble.values())),
         steady=bool(service_runs(host, "nvidia-persistenced")),
         left=seen.left,
         trouble=gpus.troubles(nameless, ["identity"]) if not seen.late else "",
     )
 
 
-def _codes(one: gpu.Gpu) -> tuple[int, ...]:
-    return tuple(why.code for why in one.trouble.values() if why.code is not None)
+def _codes(device: gpu.Gpu) -> tuple[int, ...]:
+    return tuple(why.code for why in device.trouble.values() if why.code is not None)
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
@@ -210,23 +210,23 @@ def _sick(facts: Facts) -> Iterator[Finding]:
     flash = [name for name, found in codes.items() if gpu.BAD_INFOROM in found]
     odd = [name for name, found in codes.items() if found & set(_ODD) and name not in gone + waits]
     often = [name for name in odd if len([code for code in facts.codes.get(name, ()) if code in _ODD]) > 1]
-    for rule, found, words in (
+    for rule, named, words in (
         (LOST, gone, "GPU is lost"),
         (RESET, waits, "GPU requires a reset"),
         (INFOROM, flash, "infoROM is corrupted"),
         (ERRORS, often, "several calls failed"),
         (ERROR, [name for name in odd if name not in often], "a call failed"),
     ):
-        if found:
-            yield _bad(rule, found, words, facts)
+        if named:
+            yield _bad(rule, named, words, facts)
 
 
-def _bad(rule: Rule, found: list[str], words: str, facts: Facts) -> Finding:
-    told = ", ".join(name if name == "NVML" else gpus.names([name]) for name in found)
-    codes = {name: facts.codes.get(name) or (facts.code,) for name in found}
+def _bad(rule: Rule, named: list[str], words: str, facts: Facts) -> Finding:
+    told = ", ".join(name if name == "NVML" else gpus.names([name]) for name in named)
+    codes = {name: facts.codes.get(name) or (facts.code,) for name in named}
     return rule.found(
         f"{told}: {words}",
-        evidence=[Evidence(name, f"NVML return codes {', '.join(map(str, codes[name]))}") for name in found],
+        evidence=[Evidence(name, f"NVML return codes {', '.join(map(str, codes[name]))}") for name in named],
         suggest=[
             _SEE,
             _LOG,

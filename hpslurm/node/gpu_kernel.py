@@ -67,18 +67,18 @@ def collect(host: Host) -> Facts:
     if not records:
         return Facts()
     rows = [(row, linear.compile(row["pattern"])) for row in xid_table.kernel_rows()]
-    found: dict[tuple[str, str], list[kmsg.Record]] = {}
+    hits: dict[tuple[str, str], list[kmsg.Record]] = {}
     for record in records:
         for row, pattern in rows:
             if match := pattern.match(record.text):
                 pci = match.groupdict().get("pci") or ""
-                found.setdefault((row["id"], gpu.short_pci(pci)), []).append(record)
+                hits.setdefault((row["id"], gpu.short_pci(pci)), []).append(record)
                 break
     return Facts(
         tuple(
             # without the driver's prefix: health agents read logs, and would act on a quote
             Hit(row, pci, len(lines), lines[0].time, lines[-1].time, clean(lines[0].text.replace("NVRM: ", ""), 200))
-            for (row, pci), lines in found.items()
+            for (row, pci), lines in hits.items()
         ),
         gpu_witness.signs(host),
     )

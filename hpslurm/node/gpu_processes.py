@@ -54,7 +54,7 @@ def collect(host: Host) -> Facts:
     if not host.in_hook:
         raise Skip("in a step the job's own processes are on its GPUs")
     answers = gpus.answers(host, "processes")
-    found, hidden = [], []
+    left, hidden = [], []
     running: set[str] | None = None
     for device in answers.gpus:
         for pid in device.processes or ():
@@ -64,24 +64,24 @@ def collect(host: Host) -> Facts:
             elif not (process.name in SERVICES and _uid(host, pid) < FIRST_USER):
                 running = jobs(host) if running is None else running
                 if not process.job or process.job not in running:
-                    found.append(process)
+                    left.append(process)
     trouble = [answers.trouble] if answers.trouble else []
     if hidden:
         trouble.append(f"process {', '.join(map(str, hidden))} on a GPU is not visible here (another pid namespace?)")
-    return Facts(tuple(found), "; ".join(trouble))
+    return Facts(tuple(left), "; ".join(trouble))
 
 
 def jobs(host: Host) -> set[str]:
     """Jobs that have a slurmstepd of root here, and the one this hook is for."""
-    found = {host.env.get("SLURM_JOB_ID", "")} if host.env.get("SLURM_SCRIPT_CONTEXT") != gpus.EPILOG else set()
+    running = {host.env.get("SLURM_JOB_ID", "")} if host.env.get("SLURM_SCRIPT_CONTEXT") != gpus.EPILOG else set()
     for path in host.glob("/proc/[0-9]*/cmdline"):
         try:
             match = _STEP.match(host.read(path, 4096))
             if match and _uid(host, int(path.split("/")[2])) in (0, os.geteuid()):
-                found.add(match[1])
+                running.add(match[1])
         except OSError:  # it ended meanwhile
             continue
-    return found
+    return running
 
 
 def _uid(host: Host, pid: int) -> int:

@@ -56,15 +56,15 @@ def word(action: int) -> str:
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
-    for rule, found in (
+    for rule, actions in (
         (WANTED, {name: action for name, action in facts.actions.items() if action not in (NONE, DRAIN_AND_RESET)}),
         (LATER, {name: action for name, action in facts.actions.items() if action == DRAIN_AND_RESET}),
     ):
-        if found:
+        if actions:
             yield rule.found(
-                "; ".join(f"{gpus.names([name])}: {word(action)}" for name, action in found.items()),
-                evidence=[Evidence(name, f"NVML field 230 is {action}") for name, action in found.items()],
-                suggest=_steps(rule, set(found.values())),
+                "; ".join(f"{gpus.names([name])}: {word(action)}" for name, action in actions.items()),
+                evidence=[Evidence(name, f"NVML field 230 is {action}") for name, action in actions.items()],
+                suggest=_steps(rule, set(actions.values())),
             )
     if facts.trouble:
         raise Unknown(facts.trouble)

@@ -35,18 +35,18 @@ def confirms(signs: dict[str, str], address: str) -> bool:
     return bool(signs[address] if address in signs else any(signs.values()))
 
 
-def trouble(one: Gpu) -> str:
+def trouble(device: Gpu) -> str:
     """What NVML shows that is wrong with this GPU now; empty where it shows nothing of the kind."""
-    errors = one.ecc[1] if one.ecc else None
-    links = one.links or ()
+    errors = device.ecc[1] if device.ecc else None
+    links = device.links or ()
     wrong = {
-        "it answers with an error": bool(one.trouble),
-        "its driver asks for a recovery": bool(one.recovery),
-        "its memory waits for a repair, or is past it": bool(one.remap and any(one.remap[2:])),
-        "its pages wait to be retired": bool(one.retired and one.retired[2]),
-        "its memory has uncorrected errors": bool(errors) or bool(one.sram_exceeded),
+        "it answers with an error": bool(device.trouble),
+        "its driver asks for a recovery": bool(device.recovery),
+        "its memory waits for a repair, or is past it": bool(device.remap and any(device.remap[2:])),
+        "its pages wait to be retired": bool(device.retired and device.retired[2]),
+        "its memory has uncorrected errors": bool(errors) or bool(device.sram_exceeded),
         "some of its links are down": 0 in links and 1 in links,
-        "its fabric is not well": _fabric_ill(one.fabric),
+        "its fabric is not well": _fabric_ill(device.fabric),
     }
     return ", ".join(words for words, so in wrong.items() if so)
 

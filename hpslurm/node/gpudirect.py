@@ -90,7 +90,7 @@ def collect(host: Host) -> Facts:
     match = re.match(r"(\d{1,4})\.(\d{1,4})", host.read("/proc/sys/kernel/osrelease"))
     if not match:
         raise Unknown("/proc/sys/kernel/osrelease names no kernel version")
-    found = Facts(
+    facts = Facts(
         kind,
         tuple(sorted(providers)),
         tuple(name for name in MODULES if host.exists(f"/sys/module/{name}")),
@@ -98,12 +98,12 @@ def collect(host: Host) -> Facts:
         (int(match[1]), int(match[2])),
         tuple(sorted({host.word(f"{efa.SYSFS}/{name}/device/device") or "" for name in devices})),
     )
-    if found.providers or found.modules or not found.kernel_has_dmabuf:
-        return found
+    if facts.providers or facts.modules or not facts.kernel_has_dmabuf:
+        return facts
     if EFA_PACKAGE in versions.packages(host):
-        return replace(found, modules=("efa_nv_peermem, on demand",))
+        return replace(facts, modules=("efa_nv_peermem, on demand",))
     installed = versions.collect(host)
-    return replace(found, plugin=installed.plugin, libfabric=installed.libfabric)
+    return replace(facts, plugin=installed.plugin, libfabric=installed.libfabric)
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:

@@ -52,13 +52,13 @@ def no_answer(seen: Snapshot) -> str:
 
 def troubles(gpus: Iterable[Gpu], steps: Iterable[str]) -> str:
     """``GPU 1, 3: GPU is lost; GPU 4: no permission`` for these steps, or empty."""
-    found: dict[str, list[int]] = {}
+    by_words: dict[str, list[int]] = {}
     wanted = ("handle", *steps)
     for device in gpus:
         why = next((device.trouble[step].text for step in wanted if step in device.trouble), None)
         if why is not None:
-            found.setdefault(why, []).append(device.index)
-    return "; ".join(f"GPU {', '.join(map(str, indexes))}: {why}" for why, indexes in found.items())
+            by_words.setdefault(why, []).append(device.index)
+    return "; ".join(f"GPU {', '.join(map(str, indexes))}: {why}" for why, indexes in by_words.items())
 
 
 def names(labels: Iterable[str]) -> str:
@@ -86,11 +86,11 @@ def steps(rule_id: str, advice: str) -> list[Suggestion]:
         return [Suggestion(LOOK, again), around]
     if advice in (NO_ADVICE, WATCH):
         return [around]
-    found = [around, suggest.save_evidence()]
+    advised = [around, suggest.save_evidence()]
     if advice == REPLACE_LATER:
-        return [*found, suggest.replace("at the next quiet moment")]
-    found.append(suggest.drain(rule_id))
+        return [*advised, suggest.replace("at the next quiet moment")]
+    advised.append(suggest.drain(rule_id))
     if advice == REPLACE:
-        return [*found, suggest.replace("a reboot does not repair it")]
-    found.append(suggest.reboot("once the running job has ended" if advice == AFTER_JOB else "it resets the GPU"))
-    return [*found, suggest.replace("if the same GPU shows the same within a day of the reboot")]
+        return [*advised, suggest.replace("a reboot does not repair it")]
+    advised.append(suggest.reboot("once the running job has ended" if advice == AFTER_JOB else "it resets the GPU"))
+    return [*advised, suggest.replace("if the same GPU shows the same within a day of the reboot")]

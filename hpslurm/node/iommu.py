@@ -28,16 +28,16 @@ class Facts:
 def collect(host: Host) -> Facts:
     if host.exists("/sys/firmware/devicetree/base") or (host.word("/proc/sys/kernel/arch") or "x86_64") != "x86_64":
         raise Skip("no x86 machine: no source says how its IOMMU has to be set")
-    found = {}
+    types = {}
     for path in host.glob(f"{GROUPS}/*/devices/*"):
         if host.word(f"{path}/vendor") in (GPU, AMAZON):
             group = path.split("/devices/")[0]
-            found[path.rpartition("/")[2]] = host.word(f"{group}/type") or ""
-    if not found:
+            types[path.rpartition("/")[2]] = host.word(f"{group}/type") or ""
+    if not types:
         raise Skip("no IOMMU is on")
-    if not all(found.values()):
+    if not all(types.values()):
         raise Unknown(f"{GROUPS} does not say what type the groups have")
-    return Facts(found)
+    return Facts(types)
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:

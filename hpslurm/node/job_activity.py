@@ -87,10 +87,10 @@ def _job_of(host: Host, pid: int) -> str:
     try:
         if match := JOB_CGROUP.search(host.read(f"/proc/{pid}/cgroup")):
             return match[1]
-        found = _ENV.search(host.read_bytes(f"/proc/{pid}/environ", _MOST_ENV))
+        named = _ENV.search(host.read_bytes(f"/proc/{pid}/environ", _MOST_ENV))
     except OSError:  # it ended meanwhile, or is of another namespace
         return ""
-    return found[1].decode() if found else ""
+    return named[1].decode() if named else ""
 
 
 def _job(host: Host, uses: list[tuple[gpu.Gpu, int]]) -> Job:
@@ -224,13 +224,13 @@ def activity(record: Record | None) -> Mapping[str, Any] | None:
 
 def share_of(node: str, facts: Mapping[str, Any] | None, job: str) -> Share | None:
     jobs = facts.get("jobs") if facts else None
-    one = jobs.get(job) if isinstance(jobs, dict) else None
-    if facts is None or not isinstance(one, dict):
+    activity = jobs.get(job) if isinstance(jobs, dict) else None
+    if facts is None or not isinstance(activity, dict):
         return None
-    since, seen, count = one.get("since"), facts.get("time"), one.get("gpus")
+    since, seen, count = activity.get("since"), facts.get("time"), activity.get("gpus")
     if not isinstance(since, (int, float)) or not isinstance(seen, (int, float)) or not isinstance(count, int):
         return None
-    return Share(node, str(one.get("doing")), float(since), float(seen), count)
+    return Share(node, str(activity.get("doing")), float(since), float(seen), count)
 
 
 def stalled(told: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, int], float]:
@@ -238,9 +238,9 @@ def stalled(told: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, int], floa
     shares: dict[tuple[str, int], list[Share]] = {}
     for node, facts in told.items():
         jobs = facts.get("jobs")
-        for job, one in jobs.items() if isinstance(jobs, dict) else ():
+        for job, activity in jobs.items() if isinstance(jobs, dict) else ():
             if share := share_of(node, facts, str(job)):
-                uid = one.get("uid")
+                uid = activity.get("uid")
                 shares.setdefault((str(job), uid if isinstance(uid, int) else -1), []).append(share)
     return {key: _seconds(found) for key, found in shares.items()}
 

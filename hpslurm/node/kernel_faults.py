@@ -81,7 +81,7 @@ def collect(host: Host) -> Facts:
     start = since(host, log)
     lines, earlier = [], 0
     for record in log.matching(*_WORDS):
-        rule = next((rule for rule, pattern in KINDS if pattern.match(record.text)), None)
+        rule = rule_of(record.text)
         if rule is None:
             continue
         if record.time < start and rule is not OOPS:
@@ -90,6 +90,17 @@ def collect(host: Host) -> Facts:
             lines.append(Line(rule.id, record.time, clean(record.text, 160)))
     dumps = tuple(path for folder in PSTORE for path in host.glob(f"{folder}/*"))[:50]
     return Facts(tuple(lines[:50] + lines[50:][-50:]), earlier, log.begins, dumps)
+
+
+def rule_of(text: str) -> Rule | None:
+    """What kind of fault a line of the kernel's tells of, if any.
+
+    >>> rule_of("INFO: task python:4711 blocked for more than 120 seconds.").id
+    'kernel-hung-task'
+    >>> rule_of("traps: python[4711] general protection fault ip:7f0 sp:7ff error:0") is None
+    True
+    """
+    return next((rule for rule, pattern in KINDS if pattern.match(text)), None)
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:

@@ -25,17 +25,17 @@ class Facts:
 
 
 def collect(host: Host) -> Facts:
-    found = {}
+    mtus = {}
     for path in host.glob(f"{NET}/*/device"):  # bridges, containers' ends and lo have no device
         folder = path.rpartition("/")[0]
         if host.number(f"{folder}/type") != ETHERNET or host.word(f"{folder}/operstate") != "up":
             continue
         mtu = host.number(f"{folder}/mtu")
         if mtu is not None:
-            found[folder.rpartition("/")[2]] = mtu
-    if not found:
+            mtus[folder.rpartition("/")[2]] = mtu
+    if not mtus:
         raise Skip("no Ethernet device is up")
-    return Facts(found)
+    return Facts(mtus)
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:

@@ -29,7 +29,18 @@ def collect(host: Host) -> Facts:
     table = host.read("/proc/net/unix", most=16 << 20)
     if not table.startswith("Num "):
         raise Unknown("/proc/net/unix has no heading")
-    return Facts(any(line.endswith("/" + SOCKET) for line in table.splitlines()))
+    return Facts(listens(table))
+
+
+def listens(table: str) -> bool:
+    """Whether ``/proc/net/unix`` lists munged's socket.
+
+    >>> listens('''Num       RefCount Protocol Flags    Type St Inode Path
+    ... 0000000000000000: 00000002 00000000 00010000 0001 01 21345 /run/munge/munge.socket.2
+    ... ''')
+    True
+    """
+    return any(line.endswith("/" + SOCKET) for line in table.splitlines())
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:

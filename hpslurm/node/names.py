@@ -80,10 +80,10 @@ def _addresses(host: Host, name: str) -> tuple[str, ...]:
         raise Unknown(output.late)
     if output.status == NOT_FOUND:
         return ()
-    found = addresses(output.out)
-    if output.status or not found:
+    resolved = addresses(output.out)
+    if output.status or not resolved:
         raise Unknown(f"getent ahosts {name} failed: {error_of(output)}")
-    return found
+    return resolved
 
 
 def addresses(getent: str) -> tuple[str, ...]:

@@ -47,9 +47,9 @@ def collect(host: Host) -> Facts:
         for name in ("libnccl-net-ofi.so", "libnccl-net.so"):
             other = f"{folder}/{name}"
             if host.exists(other) and os.path.realpath(host.path(other)) != real:
-                found = versions.plugin_version(host, other)
-                if found and found != version:
-                    others[other] = found
+                its_version = versions.plugin_version(host, other)
+                if its_version and its_version != version:
+                    others[other] = its_version
     return Facts(path, version, _trouble(host, path), others)
 
 

@@ -91,8 +91,8 @@ def kills_of(records: Iterable[kmsg.Record]) -> Iterator[Kill]:
 
 def _last(expression: re.Pattern[str], text: str) -> int | None:
     """The last number: what stands before it, such as the name of the task, is its user's."""
-    found = expression.findall(text)
-    return int(found[-1]) if found else None
+    numbers = expression.findall(text)
+    return int(numbers[-1]) if numbers else None
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:

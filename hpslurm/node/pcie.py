@@ -66,9 +66,9 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
         yield _width(ALIKE, narrow)
     else:
         half = [link for link in narrow if 2 * (link.width or 0) < (link.most_width or 0)]
-        for rule, found in ((FAR_TOO_NARROW, half), (NARROW, [link for link in narrow if link not in half])):
-            if found:
-                yield _width(rule, found)
+        for rule, links in ((FAR_TOO_NARROW, half), (NARROW, [link for link in narrow if link not in half])):
+            if links:
+                yield _width(rule, links)
     slow = [
         link
         for link in facts.links
@@ -91,7 +91,7 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
 _SEE = gpus.see("sudo lspci -vv -d 10de:", "see LnkCap and LnkSta of each GPU")
 
 
-def _width(rule: Rule, found: list[Link]) -> Finding:
+def _width(rule: Rule, links: list[Link]) -> Finding:
     steps = [_SEE]
     if rule.priority != P2:
         steps += [
@@ -101,7 +101,7 @@ def _width(rule: Rule, found: list[Link]) -> Finding:
             suggest.replace("if it is narrow again after the reboot"),
         ]
     return rule.found(
-        f"{gpus.names(link.gpu for link in found)}: x{found[0].width}, expected x{found[0].most_width}",
-        evidence=[Evidence(link.gpu, f"PCIe width x{link.width} of x{link.most_width}") for link in found],
+        f"{gpus.names(link.gpu for link in links)}: x{links[0].width}, expected x{links[0].most_width}",
+        evidence=[Evidence(link.gpu, f"PCIe width x{link.width} of x{link.most_width}") for link in links],
         suggest=steps,
     )

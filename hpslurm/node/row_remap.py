@@ -112,9 +112,10 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
         raise Unknown(facts.trouble)
 
 
-def _found(rule: Rule, found: list[Memory], steps: list[Suggestion]) -> Finding:
+def _found(rule: Rule, memories: list[Memory], steps: list[Suggestion]) -> Finding:
     return rule.found(
-        f"{gpus.names(memory.gpu for memory in found)}: {found[0].in_words()}" + ("" if len(found) == 1 else ", ..."),
-        evidence=[Evidence(memory.gpu, memory.in_words()) for memory in found],
+        f"{gpus.names(memory.gpu for memory in memories)}: {memories[0].in_words()}"
+        + ("" if len(memories) == 1 else ", ..."),
+        evidence=[Evidence(memory.gpu, memory.in_words()) for memory in memories],
         suggest=steps,
     )

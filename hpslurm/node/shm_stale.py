@@ -66,19 +66,19 @@ def collect(host: Host) -> Facts:
 
 def _segments(host: Host) -> tuple[list[str], bool]:
     """The first of them, and whether there are more than we look at."""
-    found: list[str] = []
+    segments: list[str] = []
     try:
         with os.scandir(host.path("/dev/shm")) as entries:
             for count, entry in enumerate(entries):
-                if count >= MOST_ENTRIES or len(found) > MOST:
+                if count >= MOST_ENTRIES or len(segments) > MOST:
                     break
                 if entry.name.startswith("nccl-"):
-                    found.append(f"/dev/shm/{entry.name}")
+                    segments.append(f"/dev/shm/{entry.name}")
             else:
-                return sorted(found), False
+                return sorted(segments), False
     except FileNotFoundError:
         return [], False
-    return sorted(found)[:MOST], True
+    return sorted(segments)[:MOST], True
 
 
 def is_private(host: Host) -> bool:

@@ -89,23 +89,27 @@ def start(host: Host) -> None:
 def collect(host: Host) -> Facts:
     if not host.expected:
         raise Skip("the policy expects nothing of this node")
-    found: dict[str, Any] = {name: {} for name in LISTS}
+    seen: dict[str, Any] = {name: {} for name in LISTS}
     unseen = []
     for look in (_cpus, _memory, _modules, _mounts, _files, _services, _processes):
         try:
-            look(host, found)
+            look(host, seen)
         except (OSError, Unknown) as error:
             unseen.append(clean(reason(error)))
-    return Facts(**found, unseen=tuple(unseen))
+    return Facts(**seen, unseen=tuple(unseen))
 
 
-def _cpus(host: Host, found: dict[str, Any]) -> None:
+def _cpus(host: Host, seen: dict[str, Any]) -> None:
     if host.expected.cpus_min or host.exists(ONLINE):
-        found["cpus"] = sum(map(_cpus_in, host.read(ONLINE, 4096).strip().split(",")))
+        seen["cpus"] = sum(map(_cpus_in, host.read(ONLINE, 4096).strip().split(",")))
 
 
 def _cpus_in(part: str) -> int:
-    """Of ``0-95`` or ``7``."""
+    """Of ``0-95`` or ``7``.
+
+    >>> _cpus_in("0-95"), _cpus_in("7")
+    (96, 1)
+    """
     first, dash, last = part.partition("-")
     numbers = whole(first), whole(last if dash else first)
     if numbers[0] is None or numbers[1] is None or not numbers[0] <= numbers[1] < MOST_CPUS:
@@ -113,23 +117,31 @@ def _cpus_in(part: str) -> int:
     return numbers[1] - numbers[0] + 1
 
 
-def _memory(host: Host, found: dict[str, Any]) -> None:
-    for line in host.read("/proc/meminfo", 4096).splitlines():
+def _memory(host: Host, seen: dict[str, Any]) -> None:
+    seen["memory"] = total_memory(host.read("/proc/meminfo", 4096))
+
+
+def total_memory(meminfo: str) -> int:
+    r"""Bytes of memory by ``/proc/meminfo``. Raises Unknown where it does not say.
+
+    >>> total_memory("MemTotal:       2097152000 kB\nMemFree:        1992294400 kB\n")
+    2147483648000
+    """
+    for line in meminfo.splitlines():
         words = line.split()
         if words[:1] == ["MemTotal:"] and len(words) > 1 and (number := whole(words[1])) is not None:
-            found["memory"] = number << 10
-            return
+            return number << 10
     raise Unknown("/proc/meminfo does not list MemTotal")
 
 
-def _modules(host: Host, found: dict[str, Any]) -> None:
+def _modules(host: Host, seen: dict[str, Any]) -> None:
     if host.expected.modules and not host.exists("/sys/module"):
         raise Unknown("/sys/module does not exist")
     for name in host.expected.modules:
-        found["modules"][name] = host.exists(f"/sys/module/{name.replace('-', '_')}")
+        seen["modules"][name] = host.exists(f"/sys/module/{name.replace('-', '_')}")
 
 
-def _mounts(host: Host, found: dict[str, Any]) -> None:
+def _mounts(host: Host, seen: dict[str, Any]) -> None:
     if not host.expected.mounts:
         return
     kinds = mounts.kinds(host.read("/proc/self/mounts"))
@@ -137,12 +149,12 @@ def _mounts(host: Host, found: dict[str, Any]) -> None:
         raise Unknown("/proc/self/mounts lists nothing")
     for path in dict.fromkeys(entry.split()[0] for entry in host.expected.mounts):
         kind = clean(kinds.get(path, ""), 40)
-        found["mounts"][path] = Mount(kind, _wrong(host.reach(path)) if kind else "")
+        seen["mounts"][path] = Mount(kind, _wrong(host.reach(path)) if kind else "")
 
 
-def _files(host: Host, found: dict[str, Any]) -> None:
+def _files(host: Host, seen: dict[str, Any]) -> None:
     for path in host.expected.files:
-        found["files"][path] = _wrong(host.reach(path))
+        seen["files"][path] = _wrong(host.reach(path))
 
 
 def _wrong(answer: int | str) -> str:
@@ -152,7 +164,7 @@ def _wrong(answer: int | str) -> str:
     return "" if answer in (0, errno.EACCES) else os.strerror(answer)
 
 
-def _services(host: Host, found: dict[str, Any]) -> None:
+def _services(host: Host, seen: dict[str, Any]) -> None:
     names = host.expected.services
     if not names:
         return
@@ -160,10 +172,10 @@ def _services(host: Host, found: dict[str, Any]) -> None:
     states = output.out.split()
     if len(states) != len(names):
         raise Unknown(f"systemctl is-active: {len(states)} answers for {len(names)} services: {error_of(output)}")
-    found["services"].update(zip(names, (clean(state, 40) for state in states), strict=True))
+    seen["services"].update(zip(names, (clean(state, 40) for state in states), strict=True))
 
 
-def _processes(host: Host, found: dict[str, Any]) -> None:
+def _processes(host: Host, seen: dict[str, Any]) -> None:
     """Processes are looked at until all are found: some thousand files where one is missing."""
     missing = set(host.expected.processes)
     for path in host.glob("/proc/[0-9]*/comm") if missing else ():
@@ -173,7 +185,7 @@ def _processes(host: Host, found: dict[str, Any]) -> None:
         missing = {wanted for wanted in missing if wanted[:NAME_LENGTH] != name}
         if not missing:
             break
-    found["processes"].update((name, name not in missing) for name in host.expected.processes)
+    seen["processes"].update((name, name not in missing) for name in host.expected.processes)
 
 
 def _of_system(host: Host, path: str) -> str:

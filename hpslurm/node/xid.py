@@ -128,14 +128,14 @@ def _names(host: Host) -> tuple[dict[str, str], dict[str, int]]:
 
 def _owners(host: Host, pids: set[int]) -> dict[int, str]:
     """Job of each process that still runs, from its cgroup; an ended one is not there."""
-    found = {}
+    job_of = {}
     for pid in pids:
         try:
             if match := JOB_CGROUP.search(host.read(f"/proc/{pid}/cgroup")):
-                found[pid] = match[1]
+                job_of[pid] = match[1]
         except OSError:
             continue
-    return found
+    return job_of
 
 
 def _branch(host: Host) -> int | None:
@@ -147,12 +147,12 @@ def _job_gpus(host: Host) -> tuple[str, ...] | None:
     wanted = {word.strip() for word in host.env.get("SLURM_JOB_GPUS", "").split(",") if word.strip()}
     if not wanted:
         return None
-    found = []
+    addresses = []
     for path in host.glob("/proc/driver/nvidia/gpus/*/information"):
         words = host.read(path).partition("Device Minor:")[2].split()
         if words and words[0] in wanted:
-            found.append(gpu.short_pci(path.split("/")[5]))
-    return tuple(found) if len(found) == len(wanted) else None
+            addresses.append(gpu.short_pci(path.split("/")[5]))
+    return tuple(addresses) if len(addresses) == len(wanted) else None
 
 
 def table_rules() -> Iterator[Rule]:
@@ -169,12 +169,12 @@ def worst_rules() -> Iterator[Rule]:
         yield from (_rule(kind, one, P0) for one in rows.values())
 
 
-def _rule(kind: str, found: Row | None, priority: str) -> Rule:
-    if found is None:
+def _rule(kind: str, row: Row | None, priority: str) -> Rule:
+    if row is None:
         return UNKNOWN_SXID if kind == SXID else UNKNOWN_XID
-    cause = found.cause or ("gpu_nvlink" if kind == SXID else "")
-    ours = found.origin in OURS and found.kind != "application"
-    return Rule(found.id, priority, found.title, found.reference, cause, gateable=ours and priority in (P0, P1))
+    cause = row.cause or ("gpu_nvlink" if kind == SXID else "")
+    ours = row.origin in OURS and row.kind != "application"
+    return Rule(row.id, priority, row.title, row.reference, cause, gateable=ours and priority in (P0, P1))
 
 
 @dataclass(frozen=True)
@@ -192,12 +192,12 @@ class Case:
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     wanted = {**_last_154(facts), **facts.recovery}
-    found: dict[tuple[str, int], list[Case]] = {}
+    by_code: dict[tuple[str, int], list[Case]] = {}
     for incident in facts.incidents:
         for case in cases(incident, facts):
             if _worth_telling(case, facts):
-                found.setdefault((case.line.kind, case.line.code if case.row else 0), []).append(case)
-    for (kind, _), group in found.items():
+                by_code.setdefault((case.line.kind, case.line.code if case.row else 0), []).append(case)
+    for (kind, _), group in by_code.items():
         yield _finding(kind, [_lifted(case, group) for case in group], wanted, facts)
     if facts.unread:
         raise Unknown(f"{facts.unread} lines of the GPU driver have a shape that this version cannot read")
@@ -210,14 +210,14 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
 
 def _last_154(facts: Facts) -> dict[str, int]:
     """Address to the recovery action that the newest 154 line of this boot ends with."""
-    found: dict[str, tuple[float, int]] = {}
+    newest: dict[str, tuple[float, int]] = {}
     lines = [line for incident in facts.incidents for line in incident.lines if line.code == 154 and line.kind == XID]
     for line in lines:
         pattern = xid_table.pattern(154)
         match = pattern.search(line.text) if pattern else None
-        if match and line.last >= found.get(line.pci, (0.0, 0))[0]:
-            found[line.pci] = (line.last, int(match["new"], 16))
-    return {pci: action for pci, (_, action) in found.items()}
+        if match and line.last >= newest.get(line.pci, (0.0, 0))[0]:
+            newest[line.pci] = (line.last, int(match["new"], 16))
+    return {pci: action for pci, (_, action) in newest.items()}
 
 
 def cases(incident: Incident, facts: Facts) -> Iterator[Case]:
@@ -225,8 +225,7 @@ def cases(incident: Incident, facts: Facts) -> Iterator[Case]:
     on: dict[tuple[str, str], list[Line]] = {}
     for line in incident.lines:
         on.setdefault((line.kind, line.pci), []).append(line)
-    found = [_cause(lines, facts) for lines in on.values()]
-    causes = [case for case in found if case]
+    causes = [case for lines in on.values() if (case := _cause(lines, facts))]
     fatal_switch = any(case.line.kind == SXID and case.verdict.priority == P0 for case in causes)
     broken = any(_of_hardware(case) and case.verdict.priority == P0 for case in causes)
     linked = any(_is_link(case) and not case.verdict.echo for case in causes)

@@ -123,7 +123,11 @@ def _contained(row: Row, got: dict[str, str]) -> Verdict:
 
 
 def set_bits(text: str) -> dict[int, set[int]]:
-    """``0x10000, 0x0`` as the numbers of the bits that are set, for each register from 1 on."""
+    """``0x10000, 0x0`` as the numbers of the bits that are set, for each register from 1 on.
+
+    >>> set_bits("0x10000, 0x0, 0x5")
+    {1: {16}, 2: set(), 3: {0, 2}}
+    """
     values = [int(word, 16) for word in re.findall(r"0x[0-9A-Fa-f]{1,16}", text)]
     return {
         number: {bit for bit in range(value.bit_length()) if value >> bit & 1}
@@ -164,21 +168,21 @@ def _nvlink5(line: Line, row: Row, got: dict[str, str], driver: int | None) -> V
     return Verdict(row.priority, row.suggest, f"{row.title}{link}; sub-code {info:#x} {status:#x} is not in the table")
 
 
-def _action(one: SubCode, info: int, layout: int) -> str:
+def _action(row: SubCode, info: int, layout: int) -> str:
     """The action where the row matches, or empty. A row with a promoted action leaves one bit open."""
-    mask, value, bit = (one.v1_mask, one.v1_value, 10) if layout == 1 else (one.v2_mask, one.v2_value, 7)
-    if one.promoted:
+    mask, value, bit = (row.v1_mask, row.v1_value, 10) if layout == 1 else (row.v2_mask, row.v2_value, 7)
+    if row.promoted:
         mask &= ~(1 << bit)
     if info & mask != value & mask:
         return ""
-    return one.promoted if one.promoted and info >> bit & 1 else one.action
+    return row.promoted if row.promoted and info >> bit & 1 else row.action
 
 
-def _sub_code(one: SubCode, action: str, told: str) -> Verdict:
-    why = _BUCKETS.get(one.then, "")
-    told = f"{told}, {one.severity.replace('_', '-')}" + (f"; {why}" if why else "")
+def _sub_code(row: SubCode, action: str, told: str) -> Verdict:
+    why = _BUCKETS.get(row.then, "")
+    told = f"{told}, {row.severity.replace('_', '-')}" + (f"; {why}" if why else "")
     if action == "RESET_GPU":
-        return Verdict(P0, REBOOT, told, echo=one.then == "INVESTIGATE_PEER_DEVICE")
+        return Verdict(P0, REBOOT, told, echo=row.then == "INVESTIGATE_PEER_DEVICE")
     if action == "XID_154_EVAL":
         return Verdict(P2, RERUN, told)
-    return Verdict(P2 if one.severity == "non_fatal" else P1, WATCH, told)
+    return Verdict(P2 if row.severity == "non_fatal" else P1, WATCH, told)

@@ -111,11 +111,11 @@ def parse(record: Record) -> Line | None:
 
 def uuids(records: Iterable[Record]) -> dict[str, str]:
     """Address to UUID, as the driver prints once before the first XID of a GPU."""
-    found = {}
+    uuid_of = {}
     for record in records:
         if match := _UUID.match(record.text):
-            found[short(match["pci"])] = match["uuid"]
-    return found
+            uuid_of[short(match["pci"])] = match["uuid"]
+    return uuid_of
 
 
 def incidents(lines: Iterable[Line]) -> tuple[Incident, ...]:
@@ -131,15 +131,15 @@ def incidents(lines: Iterable[Line]) -> tuple[Incident, ...]:
 
 
 def _folded(lines: Iterable[Line]) -> Iterator[Line]:
-    found: dict[tuple[object, ...], Line] = {}
+    folded: dict[tuple[object, ...], Line] = {}
     variants: dict[tuple[object, ...], int] = {}
     for line in lines:
         whose = (line.kind, line.code, line.pci)
         key: tuple[object, ...] = (*whose, line.text if line.code in _TELLING else line.word)
-        if key not in found and line.code in _TELLING:
+        if key not in folded and line.code in _TELLING:
             variants[whose] = variants.get(whose, 0) + 1
             if variants[whose] > MOST_VARIANTS:
                 key = (*whose, None)
-        old = found.get(key)
-        found[key] = replace(old, count=old.count + 1, last=line.last) if old else line
-    return iter(found.values())
+        old = folded.get(key)
+        folded[key] = replace(old, count=old.count + 1, last=line.last) if old else line
+    return iter(folded.values())

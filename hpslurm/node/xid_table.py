@@ -115,5 +115,5 @@ def switch_row(code: int) -> Row | None:
 @cache
 def pattern(code: int) -> re.Pattern[str] | None:
     """What to read out of the message of an XID."""
-    found = row(code)
-    return linear.compile(found.pattern) if found and found.pattern else None
+    known = row(code)
+    return linear.compile(known.pattern) if known and known.pattern else None

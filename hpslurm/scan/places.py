@@ -24,7 +24,9 @@ _RANK_ON_HOST = linear.compile(
 )
 _BLOCK = linear.compile(r"^\s*(host|rank)\s*: *(\S+)")  # of torchrun's summary
 # One side of a connection: from, to, and how.
-_CHANNEL = linear.compile(r"\b(\d+)\[\w+\] -> (\d+)\[\w+\] \[(send|receive)\] via NET/\S+?/\d+(/GDRDMA)?(?=[\s(]|$)")
+_CHANNEL = linear.compile(
+    r"\b(\d+)\[\w+\] -> (\d+)\[\w+\] \[(send|receive)\] via NET/\S+?/\d+(?:\(\d+\))?(/GDRDMA)?(?=[\s(]|$)"
+)
 
 # The same on one node too; the sender prints the line where it does not say which side it is.
 _ANY_CHANNEL = linear.compile(r"\bChannel \d+(?:/\d+)? : (\d+)\[\w+\] -> (\d+)\[\w+\] (?:\[(send|receive)\] )?via ")

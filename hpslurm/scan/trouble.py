@@ -19,11 +19,12 @@ PREFIX = 120  # characters in which a level stands
 LEAST = 6  # gravity of a line that may speak for a cause
 # Words of settings, of good ends and of talk about errors: no trouble.
 # A machine that boots looks for much that it does not have; what counts of it, rows of patterns.toml know.
-BOOT = 60.0  # seconds of uptime
+BOOT = 120.0  # seconds of uptime
 _UPTIME = linear.compile(r"(?:<\d+>)?\[ *(\d{1,8}\.\d+)\]")
 _NO_TROUBLE = linear.compile(
     r"(?i)\b(?:no|0|zero|without|ignor\w+|any) (?:errors?|failures?|problems?|issues?|exceptions?)\b"
     r"(?! (?:callback|handler))"
+    r"|\btimeouts? (?:(?:is|was) )?set to \d"
     r"|\berrors=(?:remount-ro|continue|panic)\b"
     r"|\berrors?[\w ]{0,12}[=:] *(?:0\b|none|false|\[\]|null)"
     r"|(?:fail|error|timeout|missing|lost|dead|abort|kill|retr)\w{0,30}(?:-\w{0,30})?[ \"']{0,4}[=:] ?"

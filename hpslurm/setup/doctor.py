@@ -15,8 +15,8 @@ from hpslurm.sources.host import Host
 
 def run(host: Host, rules: Policy) -> Iterator[Result]:
     """One result for each part of the installation."""
-    found = records.node_records(rules.results_shared or rules.results)[0]
-    ran = frozenset(record.hook for record in found)
+    kept = records.node_records(rules.results_shared or rules.results)[0]
+    ran = frozenset(record.hook for record in kept)
     parts = {
         "hook_lines": hook_lines.Hooks(ran),
         "hook_scripts": doctor_scripts,

@@ -47,8 +47,8 @@ def look(install: str, package: str, wheels: str) -> Facts:
     inside += [f"{wheels}/{name}" for name in (os.listdir(wheels) if wheels else ()) if name.endswith(".whl")]
     tops = [one for one in (install, package, wheels) if one]
     paths = dict.fromkeys([*(above for top in tops for above in _above(top)), *tops, *inside])
-    found = ((path, _who(path)) for path in paths)
-    return Facts(tuple((path, who) for path, who in found if who), wheels, len(inside) >= MOST)
+    owned = ((path, _who(path)) for path in paths)
+    return Facts(tuple((path, who) for path, who in owned if who), wheels, len(inside) >= MOST)
 
 
 def _below(folder: str) -> Iterator[str]:

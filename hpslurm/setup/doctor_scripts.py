@@ -88,17 +88,17 @@ class Facts:
 def collect(host: Host) -> Facts:
     config = slurm.config(host)
     folder = slurm.slurm_conf(host).rpartition("/")[0]
-    found = [
+    ours = [
         _hook(host, key, line, folder)
         for key, name in HOOKS.items()
         for line in config.get(name, ())
         if line != "(null)" and hooks.is_ours(host, line)
     ]
-    if not found:
+    if not ours:
         raise Skip("slurm.conf names no hook of hpslurm: hpslurm install --print has the steps")
-    cache, not_in_cache = _cached(host, found, slurm.slurm_conf(host))
+    cache, not_in_cache = _cached(host, ours, slurm.slurm_conf(host))
     return Facts(
-        tuple(found),
+        tuple(ours),
         _seconds(config.get("prologepilogtimeout", ())),
         _seconds(config.get("batchstarttimeout", ())),
         host.exists(SWITCH),
@@ -156,14 +156,14 @@ def _settings(host: Host, path: str) -> tuple[float | None, str]:
     return (float(limit[1]) if limit else None), missing
 
 
-def _cached(host: Host, found: list[Hook], conf: str) -> tuple[str, tuple[str, ...]]:
+def _cached(host: Host, ours: list[Hook], conf: str) -> tuple[str, tuple[str, ...]]:
     """The slurm.conf that slurmd reads on this machine, and the hooks that it does not name: its copy where it is
     configless, else the machine's own file, which may lack what slurmctld's has."""
     path = next((f"{one}/slurm.conf" for one in CACHE if host.exists(f"{one}/slurm.conf")), conf)
     named = _lines(host, path)
     if named is None:
         return "", ()
-    lacks = [hook.key for hook in found if not any(_same(hook, value) for value in named.get(hook.key.lower(), ()))]
+    lacks = [hook.key for hook in ours if not any(_same(hook, value) for value in named.get(hook.key.lower(), ()))]
     return path, tuple(dict.fromkeys(lacks))
 
 
@@ -177,7 +177,7 @@ def _lines(host: Host, path: str, deep: int = 4) -> dict[str, list[str]] | None:
         text = host.read(path)
     except OSError:
         return None
-    found: dict[str, list[str]] = {}
+    values_of: dict[str, list[str]] = {}
     for line in text.split("\n"):
         words = line.partition("#")[0].strip()
         if words[:8].lower() == "include " and deep:
@@ -186,11 +186,11 @@ def _lines(host: Host, path: str, deep: int = 4) -> dict[str, list[str]] | None:
             if more is None:
                 return None
             for key, values in more.items():
-                found.setdefault(key, []).extend(values)
+                values_of.setdefault(key, []).extend(values)
         key, mark, value = words.partition("=")
         if mark:
-            found.setdefault(key.strip().lower(), []).append(value.strip())
-    return found
+            values_of.setdefault(key.strip().lower(), []).append(value.strip())
+    return values_of
 
 
 def _seconds(values: tuple[str, ...]) -> int | None:
@@ -218,8 +218,8 @@ def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
         )
 
 
-def _runnable(found: tuple[Hook, ...]) -> Iterator[Finding]:
-    gone = [hook for hook in found if not hook.entries]
+def _runnable(ours: tuple[Hook, ...]) -> Iterator[Finding]:
+    gone = [hook for hook in ours if not hook.entries]
     if gone:
         yield MISSING.found(
             "; ".join(f"{hook.key}={hook.line} finds no file here" for hook in gone)
@@ -227,14 +227,14 @@ def _runnable(found: tuple[Hook, ...]) -> Iterator[Finding]:
             evidence=[Evidence("scontrol show config", f"{hook.key} = {hook.line}") for hook in gone],
             suggest=[Suggestion(LOOK, "the steps that copy the scripts, for this cluster", "hpslurm install --print")],
         )
-    plain = sorted({one.path for hook in found for one in hook.entries if not one.executable})
+    plain = sorted({entry.path for hook in ours for entry in hook.entries if not entry.executable})
     if plain:
         yield NO_EXEC.found(
             f"{', '.join(plain)}: no execute bit; Slurm drains the node at its next job",
             evidence=[Evidence("mode", path) for path in plain],
             suggest=_make_runnable(plain),
         )
-    folders = sorted({one.path for hook in found for one in hook.entries if one.is_folder})
+    folders = sorted({entry.path for hook in ours for entry in hook.entries if entry.is_folder})
     if folders:
         yield SUBFOLDER.found(
             f"{', '.join(folders)}: Slurm tries to run it, fails, and drains the node at its next job",
@@ -247,14 +247,14 @@ def _make_runnable(plain: list[str]) -> list[Suggestion]:
     """A README or an editor's backup would run, too, if it could: those move, only scripts get their bit."""
     scripts = [path for path in plain if path.endswith(".sh")]
     others = [path for path in plain if path not in scripts]
-    found = []
+    steps = []
     if others:
         away = f"sudo mv {' '.join(map(shlex.quote, others))} /root/"
-        found.append(Suggestion(CONFIGURE, "no script: move it out of the folder", away))
+        steps.append(Suggestion(CONFIGURE, "no script: move it out of the folder", away))
     if scripts:
         runs = f"sudo chmod 755 {' '.join(map(shlex.quote, scripts))}"
-        found.append(Suggestion(CONFIGURE, "make it executable, or move it elsewhere where it is no hook", runs))
-    return found
+        steps.append(Suggestion(CONFIGURE, "make it executable, or move it elsewhere where it is no hook", runs))
+    return steps
 
 
 def _around(facts: Facts) -> Iterator[Finding]:

@@ -44,24 +44,24 @@ def collect(policy: Policy) -> Facts:
     folders = [(policy.results, trouble(policy.results, made=True))]
     if policy.results_shared:
         folders.append((policy.results_shared, trouble(policy.results_shared, made=False)))
-    found: dict[str, records.Record] = {}
+    newest: dict[str, records.Record] = {}
     for folder, wrong in reversed(folders):
         if not wrong:
-            found.update(records.newest(records.node_records(folder)[0]))
+            newest.update(records.newest(records.node_records(folder)[0]))
     return Facts(
         policy.problems,
         policy.expired(),
         tuple(gates.strange(policy.gate)),
         tuple(folders),
-        _said(found, "version"),
-        _said(found, "policy"),
-        _nameless(policy, found) if policy.results_shared else (),  # else only this node's own are here
+        _said(newest, "version"),
+        _said(newest, "policy"),
+        _nameless(policy, newest) if policy.results_shared else (),  # else only this node's own are here
     )
 
 
-def _nameless(policy: Policy, found: dict[str, records.Record]) -> tuple[str, ...]:
+def _nameless(policy: Policy, newest: dict[str, records.Record]) -> tuple[str, ...]:
     return tuple(
-        table.nodes for table in policy.nodes if found and not any(nodeset.names(table.nodes, node) for node in found)
+        table.nodes for table in policy.nodes if newest and not any(nodeset.names(table.nodes, node) for node in newest)
     )
 
 
@@ -84,8 +84,8 @@ def trouble(folder: str, *, made: bool) -> str:
     return "" if os.access(folder, os.W_OK) or os.geteuid() else "cannot be written"
 
 
-def _said(found: dict[str, records.Record], key: str) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((node, str(record.run[key])) for node, record in found.items() if record.run.get(key)))
+def _said(newest: dict[str, records.Record], key: str) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((node, str(record.run[key])) for node, record in newest.items() if record.run.get(key)))
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:

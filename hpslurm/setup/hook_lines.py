@@ -36,7 +36,7 @@ class Facts:
 
 def collect(host: Host, ran: frozenset[str] = frozenset()) -> Facts:
     config = slurm.config(host)
-    lines = {key: tuple(one for one in config.get(key, ()) if one != "(null)") for key in ("prolog", "epilog")}
+    lines = {key: tuple(line for line in config.get(key, ()) if line != "(null)") for key in ("prolog", "epilog")}
     ours = frozenset(key for key, paths in lines.items() if any(is_ours(host, path) for path in paths))
     return Facts(lines["prolog"], lines["epilog"], config.get("prologflags", ("",))[0], ours, ran)
 

@@ -65,8 +65,8 @@ def site(
     """``config`` is ``scontrol show config``, keys in lower case."""
 
     def words(key: str) -> tuple[str, ...]:
-        found = [word for value in config.get(key, ()) for word in re.split(r"[,\s]+", value)]
-        return tuple(word for word in found if word and word not in ("(null)", "NONE", "N/A"))
+        listed = [word for value in config.get(key, ()) for word in re.split(r"[,\s]+", value)]
+        return tuple(word for word in listed if word and word not in ("(null)", "NONE", "N/A"))
 
     version = re.match(r"(\d+)\.(\d+)", "".join(config.get("slurm_version", ())))
     hooks = {name: words(name.lower()) for name in OUR_FOLDERS}
@@ -121,7 +121,7 @@ def steps(here: Site) -> list[Step]:
     relative = here.configless and here.version is not None and here.version >= SHIPS_RELATIVE
     folder = here.conf.rpartition("/")[0]
     add, remove = conf_lines(here, folder, relative)
-    found = [
+    ordered = [
         Step(
             "hpslurm itself",
             "in a virtual environment of its own; installing compiles its bytecode, which halves a hook's time",
@@ -134,12 +134,12 @@ def steps(here: Site) -> list[Step]:
         _scripts(here, folder, relative),
     ]
     if any(_theirs(here).values()) and not _adds_up(here):
-        found.append(_join_folders(here, folder))
-    found += [_records(), _rotation(), _tried(folder, relative)]
+        ordered.append(_join_folders(here, folder))
+    ordered += [_records(), _rotation(), _tried(folder, relative)]
     if add:
-        found.append(_configure(here, add, remove))
-    found += [*_told(here, folder), *_health(here, folder)]
-    return [*found, *_into_use(here)]
+        ordered.append(_configure(here, add, remove))
+    ordered += [*_told(here, folder), *_health(here, folder)]
+    return [*ordered, *_into_use(here)]
 
 
 def _records() -> Step:

@@ -27,18 +27,18 @@ def around(host: Host) -> Iterator[tuple[str, str]]:
     yield "Slurm", slurm_version(host)
     yield "pyslurm", version_of("pyslurm")
     try:
-        found = versions.collect(host)
+        facts = versions.collect(host)
     except (OSError, Unknown):
-        found = versions.Facts()
-    yield "instance type", found.type
-    yield "kernel", found.kernel
-    yield "NVIDIA driver", found.driver
-    yield "CUDA toolkit", found.cuda
-    yield "NCCL", found.nccl
-    yield "aws-ofi-nccl", found.plugin
-    yield "libfabric", found.libfabric
-    yield "EFA installer", found.efa_installer
-    yield "EFA driver", found.efa
+        facts = versions.Facts()
+    yield "instance type", facts.type
+    yield "kernel", facts.kernel
+    yield "NVIDIA driver", facts.driver
+    yield "CUDA toolkit", facts.cuda
+    yield "NCCL", facts.nccl
+    yield "aws-ofi-nccl", facts.plugin
+    yield "libfabric", facts.libfabric
+    yield "EFA installer", facts.efa_installer
+    yield "EFA driver", facts.efa
 
 
 def slurm_version(host: Host) -> str:

@@ -59,7 +59,8 @@ def consequences(diagnosis: Diagnosis) -> str:
     causes = list(dict.fromkeys(event.cause for event in sorted(events, key=lambda one: -one.count)))
     ranks = sorted({event.rank for event in events if event.rank is not None})
     of = f" of rank{'' if len(ranks) == 1 else 's'} {fold_numbers(ranks)}" if ranks else ""
-    return f"{count:,} line{'' if count == 1 else 's'}{of} follow from it: {', '.join(causes[:3])}"
+    line, follow = ("line", "follows") if count == 1 else ("lines", "follow")
+    return f"{count:,} {line}{of} {follow} from it: {', '.join(causes[:3])}"
 
 
 def fold_numbers(numbers: Iterable[int]) -> str:
@@ -163,10 +164,11 @@ def _victims(victims: Iterable[Event]) -> list[str]:
     out = []
     for cause, members in sorted(groups.items(), key=lambda item: -sum(event.count for event in item[1]))[:5]:
         ranks = sorted({event.rank for event in members if event.rank is not None})
-        where = f" of ranks {', '.join(map(str, ranks[:8]))}{' …' if len(ranks) > 8 else ''}" if ranks else ""
+        many = "" if len(ranks) == 1 else "s"
+        where = f" of rank{many} {', '.join(map(str, ranks[:8]))}{' …' if len(ranks) > 8 else ''}" if ranks else ""
         count = sum(event.count for event in members)
         first = members[0]
-        out.append(f"{count} line{'s' if count != 1 else ''} like {cause}{where}, first {first.file}:{first.line}")
+        out.append(f"{count} line{'s' if count != 1 else ''} like {cause}{where}, first {origin(first)}")
     return out
 
 

@@ -34,8 +34,8 @@ def explain(words: str) -> str:
         return _joined(note, _of_section(section, whole=True))
     if wanted in model.causes():
         return _of_cause(wanted)
-    found = references.of_finding(wanted.casefold())
-    return _of_finding(wanted.casefold(), found) if found else ""
+    covering = references.of_finding(wanted.casefold())
+    return _of_finding(wanted.casefold(), covering) if covering else ""
 
 
 def suggestions(words: str) -> list[str]:
@@ -46,7 +46,7 @@ def suggestions(words: str) -> list[str]:
     known |= {row.id for table in (xid_table.xids(), xid_table.sxids()) for row in table.values()}
     near = get_close_matches(wanted, known, n=3)
     parts = [part for part in re.split(r"[^a-z0-9]+", wanted) if len(part) > 2]
-    inside = sorted(one for one in known if any(part in re.split("[-_]", one) for part in parts))
+    inside = sorted(word for word in known if any(part in re.split("[-_]", word) for part in parts))
     return list(dict.fromkeys([*near, *inside]))[:6]
 
 
@@ -83,8 +83,8 @@ def _of_code(row: Row) -> str:
         ("the line goes on", f"`{clean(row.example)}`"),
     ]
     facts = "\n".join(f"- **{name}:** {value}" for name, value in told if value)
-    found = references.of_finding(row.id) or references.by_name(row.reference)
-    return _joined(f"# {kind} {row.code}: {row.title}", f"{row.name}", facts, _of_section(found) if found else "")
+    covering = references.of_finding(row.id) or references.by_name(row.reference)
+    return _joined(f"# {kind} {row.code}: {row.title}", f"{row.name}", facts, _of_section(covering) if covering else "")
 
 
 def _of_cause(cause: str) -> str:

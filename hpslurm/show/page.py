@@ -30,7 +30,8 @@ SQUARE = 14  # pixels, with the gap
 
 GRAVEST = {"P0": "p0", "P1": "p1", "P2": "p2"}
 # Filters the table by words, and by nodes that have a finding; report.html#ip-10-1-0-3 begins with those words. Sorts
-# it by the column whose head is clicked. Puts a button that copies beside each command. The page is complete without.
+# it by the column whose head is clicked. Puts a button that copies beside each command: where the page is no secure
+# context (plain http), or the browser says no, by way of the selection. The page is complete without.
 SCRIPT = """
 const words = document.getElementById('words'), only = document.getElementById('only');
 const rows = [...document.querySelectorAll('#nodes tbody tr')], shown = document.getElementById('shown');
@@ -54,13 +55,14 @@ function sort(head) {
   document.querySelector('#nodes tbody').append(...sorted.map(pair => pair[1]));
 }
 async function copy(button, text) {
+  let done = true;
   try {
     await navigator.clipboard.writeText(text);
   } catch {
     getSelection().selectAllChildren(button.previousSibling);
-    document.execCommand('copy');
+    done = document.execCommand('copy');
   }
-  button.textContent = 'copied';
+  button.textContent = done ? 'copied' : 'selected: press Ctrl+C';
   setTimeout(() => button.textContent = 'copy', 1500);
 }
 for (const command of document.querySelectorAll('pre.command')) {
@@ -77,9 +79,7 @@ for (const head of document.querySelectorAll('#nodes th')) {
 }
 if (words) {
   words.addEventListener('input', filter); only.addEventListener('change', filter);
-  const [word, column] = decodeURIComponent(location.hash.slice(1)).split('|');
-  words.value = word; filter();
-  if (column) sort(document.querySelectorAll('#nodes th')[Number(column)]);
+  words.value = decodeURIComponent(location.hash.slice(1)); filter();
 }
 """
 # Columns of the table; one that is empty for all nodes is left out.
@@ -124,10 +124,12 @@ def page(
     title: str = "hpslurm diagnose",
     answer: Screen,
     whole: Sequence[str] = (),
+    passed: int | None = None,
 ) -> str:
     """The whole page. ``answer`` is the first screen, with its plans; ``heads`` stand below its verdict.
 
-    ``whole`` are lines that are shown as they are; ``now`` is in seconds since the epoch.
+    ``whole`` are lines that are shown as they are; ``now`` is in seconds since the epoch; ``passed`` is how many checks
+    passed, where that is not what ``results`` count.
     """
     import jinja2
 
@@ -135,8 +137,8 @@ def page(
     engine = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     folded = fold(finding for result in results for finding in result.findings)
     missing = not_checked(results)
-    passed = sum(one.outcome == PASS for one in results)
-    counts = {level: sum(one.rule.priority == level and not one.muted for one in folded) for level in PRIORITIES}
+    passed = sum(result.outcome == PASS for result in results) if passed is None else passed
+    counts = {level: sum(entry.rule.priority == level and not entry.muted for entry in folded) for level in PRIORITIES}
     digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
     return engine.get_template("page.html.jinja").render(
         title=title,
@@ -151,8 +153,9 @@ def page(
         passed=passed,
         tag=answer.tag,
         verdict=clean(answer.head),
-        fields=[(name, clean(text), name in COMMANDS) for name, text in answer.fields if text and name != "Seen"],
-        plans=[_plan(one) for one in (*answer.plans, *answer.also)],
+        fields=[_field(name, text) for name, text in answer.fields if text and name != "Seen"],
+        plans=[("What to do, by node", [_plan(one) for one in answer.plans])] * bool(answer.plans)
+        + [(answer.also_head.rstrip(":"), [_plan(one) for one in answer.also])] * bool(answer.also),
         whole=whole,
         findings=[_finding(one) for one in folded],
         not_checked=[(one.what, clean(one.why)) for one in missing],
@@ -166,36 +169,41 @@ def page(
     )
 
 
-def _plan(one: Plan) -> dict[str, Any]:
+def _field(name: str, text: str) -> tuple[str, str, bool]:
+    """A command stays as it is: it is copied."""
+    return (name, text, True) if name in COMMANDS else (name, clean(text), False)
+
+
+def _plan(plan: Plan) -> dict[str, Any]:
     return {
-        "nodes": nodeset.fold(one.nodes) if one.nodes else "the cluster",
-        "count": len(one.nodes),
-        "grade": GRAVEST[one.priority],
-        "priority": one.priority,
-        "do": one.do,
-        "waits": clean(one.waits),
-        "troubles": [(GRAVEST[each.rule.priority], said(each), each.rule.id) for each in one.troubles],
-        "steps": [(step.harm, clean(step.why), step.command) for step in one.steps],
+        "nodes": nodeset.fold(plan.nodes) if plan.nodes else "the cluster",
+        "count": len(plan.nodes),
+        "grade": GRAVEST[plan.priority],
+        "priority": plan.priority,
+        "do": plan.do,
+        "waits": clean(plan.waits),
+        "troubles": [(GRAVEST[each.rule.priority], said(each), each.rule.id) for each in plan.troubles],
+        "steps": [(step.harm, clean(step.why), step.command) for step in plan.steps],
     }
 
 
-def _finding(one: Any) -> dict[str, Any]:
-    nodes = nodeset.fold(one.subjects) if one.subjects else ""
+def _finding(folded: Any) -> dict[str, Any]:
+    nodes = nodeset.fold(folded.subjects) if folded.subjects else ""
     return {
-        "id": one.rule.id,
-        "title": one.rule.title,
-        "priority": one.rule.priority,
-        "tag": "MUTE" if one.muted else "INFO" if one.rule.priority == P2 else "FAIL",
-        "grade": "muted" if one.muted else GRAVEST[one.rule.priority],
+        "id": folded.rule.id,
+        "title": folded.rule.title,
+        "priority": folded.rule.priority,
+        "tag": "MUTE" if folded.muted else "INFO" if folded.rule.priority == P2 else "FAIL",
+        "grade": "muted" if folded.muted else GRAVEST[folded.rule.priority],
         "nodes": nodes,
-        "details": [(nodeset.fold(filter(None, who)), clean(text)) for text, who in one.details.items()],
+        "details": [(nodeset.fold(filter(None, who)), clean(text)) for text, who in folded.details.items()],
         "evidence": [
-            (subject if len(one.subjects) > 1 else "", clean(seen.source), clean(seen.text))
-            for subject, seen in one.evidence[:MOST_EVIDENCE]
+            (subject if len(folded.subjects) > 1 else "", clean(seen.source), clean(seen.text))
+            for subject, seen in folded.evidence[:MOST_EVIDENCE]
         ],
-        "more": max(0, len(one.evidence) - MOST_EVIDENCE),
-        "reference": one.rule.reference,
-        "muted": clean(one.muted),
+        "more": max(0, len(folded.evidence) - MOST_EVIDENCE),
+        "reference": folded.rule.reference,
+        "muted": clean(folded.muted),
     }
 
 
@@ -206,7 +214,7 @@ def picture(rows: Sequence[Row]) -> list[tuple[int, int, str, str]]:
             number % COLUMNS * SQUARE,
             number // COLUMNS * SQUARE,
             row.grade,
-            " ".join((row.name, *(one for one, _ in row.findings))),
+            " ".join((row.name, *(rule_id for rule_id, _ in row.findings))),
         )
         for number, row in enumerate(rows[:MOST_SQUARES])
     ]

@@ -136,11 +136,11 @@ Group = list[tuple[str, list[Finding]]]  # nodes with the same troubles, each wi
 
 def _by_subject(findings: Iterable[Finding]) -> dict[tuple[str, str], list[Finding]]:
     """Findings of each node; of those that are of no node, each rule is for itself."""
-    found: dict[tuple[str, str], list[Finding]] = {}
+    by_subject: dict[tuple[str, str], list[Finding]] = {}
     for finding in findings:
         if not finding.muted:
-            found.setdefault((finding.subject, "" if finding.subject else finding.rule.id), []).append(finding)
-    return found
+            by_subject.setdefault((finding.subject, "" if finding.subject else finding.rule.id), []).append(finding)
+    return by_subject
 
 
 def _key(
@@ -280,8 +280,8 @@ def _merged(asked: Asked, act: Act) -> list[Step]:
     for (harm, _), members in groups.items():
         nodes, rules = _who(members)
         whys = list(dict.fromkeys(clause for item in members for clause in item.why.split("; ")))
-        one = replace(next(iter(members)), why="; ".join(whys[:MOST_WHYS]))
-        for put in act(one, nodes) if harm in ACTS and one.command and nodes else [one]:
+        merged = replace(next(iter(members)), why="; ".join(whys[:MOST_WHYS]))
+        for put in act(merged, nodes) if harm in ACTS and merged.command and nodes else [merged]:
             steps.append(Step(harm, put.why, filled(put.command, fold(nodes)), nodes, rules))
     return steps
 
@@ -306,8 +306,13 @@ def line(plan: Plan) -> dict[str, Any]:
         "furthest": plan.furthest,
         "waits": plan.waits,
         "findings": [
-            {"id": one.rule.id, "priority": one.rule.priority, "words": one.words, "explained_by": one.explained}
-            for one in plan.troubles
+            {
+                "id": trouble.rule.id,
+                "priority": trouble.rule.priority,
+                "words": trouble.words,
+                "explained_by": trouble.explained,
+            }
+            for trouble in plan.troubles
         ],
         "steps": [
             {

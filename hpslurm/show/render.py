@@ -63,35 +63,35 @@ def in_order_of_harm(suggestions: Iterable[Suggestion]) -> list[Suggestion]:
     return sorted(suggestions, key=lambda one: HARMS.index(one.harm))
 
 
-def head_lines(one: Folded, width: int | None = None) -> list[str]:
+def head_lines(folded: Folded, width: int | None = None) -> list[str]:
     """What was found, without the evidence: a line, and one for each detail where nodes differ."""
     width = width or terminal_width()
-    nodes = nodeset.fold(one.subjects) if one.subjects else ""
-    single = len(one.details) == 1
-    head = next(iter(one.details)) if single else one.rule.title
-    tag = "MUTE" if one.muted else "INFO" if one.rule.priority == P2 else "FAIL"
-    first = "  ".join(filter(None, (f"{one.rule.priority} {one.rule.id}", nodes, clean(head))))
+    nodes = nodeset.fold(folded.subjects) if folded.subjects else ""
+    single = len(folded.details) == 1
+    head = next(iter(folded.details)) if single else folded.rule.title
+    tag = "MUTE" if folded.muted else "INFO" if folded.rule.priority == P2 else "FAIL"
+    first = "  ".join(filter(None, (f"{folded.rule.priority} {folded.rule.id}", nodes, clean(head))))
     lines = wrapped(f"{label(tag)} ", first, width)
     if not single:
-        for detail, subjects in one.details.items():
+        for detail, subjects in folded.details.items():
             lines += wrapped(INDENT, f"{nodeset.fold(filter(None, subjects)) or 'here'}: {clean(detail)}", width)
     return lines
 
 
-def finding_lines(one: Folded, width: int | None = None) -> list[str]:
+def finding_lines(folded: Folded, width: int | None = None) -> list[str]:
     """The block of one folded finding, as lines."""
     width = width or terminal_width()
-    nodes = nodeset.fold(one.subjects) if one.subjects else ""
-    lines = head_lines(one, width)
-    for subject, seen in one.evidence[:MOST_EVIDENCE]:
-        where = f"{subject} " if subject and len(one.subjects) > 1 else ""
+    nodes = nodeset.fold(folded.subjects) if folded.subjects else ""
+    lines = head_lines(folded, width)
+    for subject, seen in folded.evidence[:MOST_EVIDENCE]:
+        where = f"{subject} " if subject and len(folded.subjects) > 1 else ""
         lines += wrapped(INDENT, f"saw: {where}{clean(seen.source)}: {clean(seen.text)}", width)
-    if len(one.evidence) > MOST_EVIDENCE:
-        lines.append(f"{INDENT}     … and {len(one.evidence) - MOST_EVIDENCE} more (--json has all)")
-    lines += pointer(one.rule.reference, one.rule.id, width)
-    if one.muted:
-        return [*lines, *wrapped(INDENT, f"muted by the site's policy: {clean(one.muted)}", width)]
-    for item in in_order_of_harm(one.suggestions):
+    if len(folded.evidence) > MOST_EVIDENCE:
+        lines.append(f"{INDENT}     … and {len(folded.evidence) - MOST_EVIDENCE} more (--json has all)")
+    lines += pointer(folded.rule.reference, folded.rule.id, width)
+    if folded.muted:
+        return [*lines, *wrapped(INDENT, f"muted by the site's policy: {clean(folded.muted)}", width)]
+    for item in in_order_of_harm(folded.suggestions):
         if item.command:
             lines += wrapped(INDENT, f"Suggested command (run this yourself): {item.why}", width)
             lines.append(f"{INDENT}  {filled(item.command, nodes)}")
@@ -183,7 +183,7 @@ def not_checked_lines(items: Iterable[NotChecked], width: int | None = None) -> 
 def summary(folded: Sequence[Folded], unknown: int, passed: int) -> str:
     """The last line: what was found, what could not be looked at, what is fine."""
     counted = [one for one in folded if not one.muted]
-    by = [f"{sum(one.rule.priority == level for one in counted)} {level}" for level in PRIORITIES]
+    by = [f"{sum(entry.rule.priority == level for entry in counted)} {level}" for level in PRIORITIES]
     parts = [
         f"Issues found: {len(counted)}" + (f" ({', '.join(text for text in by if text[0] != '0')})" if counted else "")
     ]
@@ -196,12 +196,14 @@ def summary(folded: Sequence[Folded], unknown: int, passed: int) -> str:
 
 def node_lines(node: str, results: Sequence[Result]) -> list[str]:
     """What one node's probes came to: a healthy node is one line."""
-    count = {outcome: sum(one.outcome == outcome for one in results) for outcome in (PASS, FAIL, SKIP, UNKNOWN)}
+    count = {outcome: sum(result.outcome == outcome for result in results) for outcome in (PASS, FAIL, SKIP, UNKNOWN)}
     named = [replace(item, subject=item.subject or node) for one in results for item in one.findings]
     folded = fold(named)
     not_checked = [NotChecked(one.probe, one.note, (node,)) for one in results if one.outcome == UNKNOWN]
     not_checked += [
-        NotChecked(f"{one.probe}, in part,", one.note, (node,)) for one in results if one.findings and one.note
+        NotChecked(f"{result.probe}, in part,", result.note, (node,))
+        for result in results
+        if result.findings and result.note
     ]
     if not folded and not not_checked:
         skipped = f", {count[SKIP]} skipped (not present here)" if count[SKIP] else ""

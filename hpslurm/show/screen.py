@@ -5,6 +5,7 @@ It fits 40 lines of 100 columns whatever the size of the cluster; ``-v`` prints 
 
 from __future__ import annotations
 
+import re
 import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -90,10 +91,12 @@ def _field(name: str, text: str, width: int) -> list[str]:
 def _wrapped(lead: str, text: str, width: int, most: int) -> list[str]:
     """The text behind its lead, on at most so many lines."""
     inside = " " * FIELD
-    parts = textwrap.wrap(text, width - FIELD, break_long_words=True, break_on_hyphens=False) or [""]
-    if len(parts) > most:
-        parts = [*parts[: most - 1], cut(" ".join(parts[most - 1 :]), width - FIELD)]
-    return [lead + parts[0], *(inside + part for part in parts[1:])]
+    bare = re.sub(r"\x1b\[[0-9;]*m", "", lead)
+    made = textwrap.wrap(text, width, initial_indent=bare, subsequent_indent=inside, break_on_hyphens=False) or [lead]
+    if len(made) > most:
+        rest = " ".join(line[FIELD:] for line in made[most:])
+        made = [*made[: most - 1], cut(f"{made[most - 1]} {rest}", width)]
+    return [lead + made[0][len(bare) :], *made[1:]]
 
 
 def cut(text: str, width: int) -> str:
@@ -126,9 +129,10 @@ def table(
     plans: Sequence[Plan], most: int, width: int, detail: int, whole: str = OF_ALL, header: bool = True
 ) -> list[str]:
     """A row for each plan, at most so many, with at most ``detail`` lines for each of its troubles."""
-    called = [names(plan, whole) for plan in plans]
-    node = min(NODES, width // 4, max([4, *map(len, called)]))
     do = min(DO, max([2, *(len(plan.do) for plan in plans)]))
+    plans = _alike(plans, width - _name_columns(plans, width, whole) - WORST - do - 6, detail)
+    called = [names(plan, whole) for plan in plans]
+    node = _name_columns(plans, width, whole)
     what = width - node - WORST - do - 6
     rows = [f"{'NODE':{node}}  {'WORST':{WORST}}  {'WHAT':{what}}  DO"] if header else []
     shown = plans if len(plans) <= most else plans[: max(0, most - 1)]
@@ -139,6 +143,20 @@ def table(
     if len(shown) < len(plans):
         rows.append(cut(_left_out(plans[len(shown) :]), width))
     return rows
+
+
+def _name_columns(plans: Sequence[Plan], width: int, whole: str) -> int:
+    return min(NODES, width // 4, max([4, *(len(names(plan, whole)) for plan in plans)]))
+
+
+def _alike(plans: Sequence[Plan], width: int, detail: int) -> list[Plan]:
+    """Rows of nodes that would read the same become one: what tells them apart is cut off here, and in -v."""
+    groups: dict[tuple[str, ...], Plan] = {}
+    for number, plan in enumerate(plans):
+        key = (plan.priority, plan.do, *_cell(plan, width, detail)) if plan.nodes else (str(number),)
+        before = groups.get(key)
+        groups[key] = replace(before, nodes=before.nodes + plan.nodes) if before else plan
+    return list(groups.values())
 
 
 def _cell(plan: Plan, width: int, detail: int) -> list[str]:

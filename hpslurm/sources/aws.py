@@ -378,7 +378,11 @@ def _whole(response_dict: dict[str, Any] | None = None, **_: Any) -> None:
 
 
 def _is_answer(body: bytes) -> bool:
-    """By what it is, not by what its header calls it: servers that speak AWS's protocol send JSON as text/html."""
+    """By what it is, not by what its header calls it: servers that speak AWS's protocol send JSON as text/html.
+
+    >>> _is_answer(b'{"Clusters": []}'), _is_answer(b"<DescribeSubnetsResponse/>"), _is_answer(b"<html>Sign in</html>")
+    (True, True, False)
+    """
     head = body[:200].lstrip().lower()
     if head.startswith(b"{"):
         try:

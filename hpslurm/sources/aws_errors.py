@@ -168,7 +168,11 @@ def _unreached(error: Exception, action: str) -> NoAnswer:
 
 
 def mask(text: str) -> str:
-    """Account ids with their first eight digits hidden: an ARN in a report travels far."""
+    """Account ids with their first eight digits hidden: an ARN in a report travels far.
+
+    >>> mask("arn:aws:sagemaker:us-west-2:123456789012:cluster/abc of 123456789012")
+    'arn:aws:sagemaker:us-west-2:********9012:cluster/abc of 123456789012'
+    """
     return re.sub(r"(?<!\d)\d{8}(\d{4})(?=:|\b)(?!\d)", _mask_one, text)
 
 

@@ -108,9 +108,9 @@ def search(path: str, pattern: bytes) -> bytes | None:
         for row in rows:
             start = _number(row, 0, 4)
             if texts[start : start + 7] == b".rodata":
-                found = _search(file, _number(row, 24, 8), min(_number(row, 32, 8), MOST), pattern)
-                if found:
-                    return found
+                group = _search(file, _number(row, 24, 8), min(_number(row, 32, 8), MOST), pattern)
+                if group:
+                    return group
         return None
     finally:
         os.close(file.handle)

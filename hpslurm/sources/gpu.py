@@ -93,7 +93,7 @@ class Snapshot:
 
 STEPS = tuple(
     name
-    for name in (one.name for one in fields(Gpu))
+    for name in (field.name for field in fields(Gpu))
     if name not in ("index", "uuid", "pci", "name", "serial", "vbios", "minor", "trouble")
 )
 # Steps that answer with a list of whole numbers, and how many; 0: any number
@@ -127,14 +127,14 @@ def short_pci(address: str) -> str:
 @lru_cache(maxsize=4)  # every probe of a look asks
 def on_bus(host: Host, classes: tuple[str, ...] = GPU_CLASSES) -> tuple[str, ...]:
     """PCI addresses of NVIDIA's functions of these classes, whether a driver holds them or not."""
-    found = []
+    addresses = []
     for path in host.glob(f"{PCI}/*"):
         try:
             if host.word(f"{path}/vendor") == NVIDIA and (host.word(f"{path}/class") or "")[:6] in classes:
-                found.append(short_pci(path.rpartition("/")[2]))
+                addresses.append(short_pci(path.rpartition("/")[2]))
         except OSError:  # a device that is being removed
             continue
-    return tuple(found)
+    return tuple(addresses)
 
 
 def present(host: Host) -> bool:
@@ -166,14 +166,21 @@ def snapshot(host: Host) -> Snapshot:
         output = host.answer("nvml")
     except Busy as busy:
         return Snapshot(late=str(busy), left=busy.left)
-    found = from_lines(output.out.splitlines(), output.late)
-    if not found.trouble and found.count is None and not output.late:
+    answered = from_lines(output.out.splitlines(), output.late)
+    if not answered.trouble and answered.count is None and not output.late:
         raise Unknown(f"the child that asks NVML ended without an answer: {error_of(output)}")
-    return Snapshot(**{**found.__dict__, "late": output.late, "left": output.left})
+    return Snapshot(**{**answered.__dict__, "late": output.late, "left": output.left})
 
 
 def from_lines(lines: Iterable[str], late: str = "") -> Snapshot:
-    """A snapshot from the child's lines; one that is cut off is passed over. Raises Unknown for wrong shapes."""
+    """A snapshot from the child's lines; one that is cut off is passed over. Raises Unknown for wrong shapes.
+
+    >>> snapshot = from_lines(['{"step": "count", "value": 1}', '{"step": "driver", "value": "570.133.20"}',
+    ...     '{"gpu": 0, "step": "identity", "value": {"uuid": "GPU-0", "pci": "00000000:9B:00.0"}}',
+    ...     '{"gpu": 0, "step": "ecc", "trouble": "GPU is lost", "code": 15}', '{"step": "end"}'])
+    >>> snapshot.driver, snapshot.gpus[0].pci, snapshot.gpus[0].trouble["ecc"].text
+    ('570.133.20', '0000:9b:00', 'GPU is lost')
+    """
     try:
         return _from_lines(lines, late)
     except _WRONG as error:

@@ -123,6 +123,9 @@ COMMANDS = {
     "sacct": _slurm("sacct", *_SACCT, "-j"),
     "sacct_day": _slurm("sacct", *_SACCT, *_FAILED, "-u"),
     "sacct_day_all": _slurm("sacct", *_SACCT, *_FAILED, "-a"),
+    "sacct_line": _slurm(
+        *("sacct", "-X", "-n", "-P", f"--delimiter={SACCT_MARK}", "--format=JobIDRaw,UID,SubmitLine", "-j")
+    ),
     # Every run of requeued jobs, too (-D); a page of time, since a month may hold a million jobs.
     "sacct_ended": _slurm(
         *("sacct", "-a", "-X", "-D", "-n", "-P", f"--delimiter={SACCT_MARK}", f"--format={SACCT_ENDED_FIELDS}"),
@@ -329,8 +332,8 @@ class Host:
 
     def glob(self, pattern: str) -> list[str]:
         """Paths on the machine, without the root in front, sorted."""
-        found = glob.glob(glob.escape(self.root) + pattern)
-        return sorted(path[len(self.root) :] for path in found)
+        paths = glob.glob(glob.escape(self.root) + pattern)
+        return sorted(path[len(self.root) :] for path in paths)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(self.path(path))
@@ -411,17 +414,17 @@ class Host:
             if self._is(pid, name):
                 self._pids[name] = pid
                 return pid
-        found = []
+        by_age = []
         for path in self.glob("/proc/[0-9]*/comm"):
             pid = int(path.split("/")[2])
             try:
                 if self._is(pid, name):
-                    found.append((self._start_ticks(pid), pid))
+                    by_age.append((self._start_ticks(pid), pid))
             except (OSError, ValueError, IndexError):  # it ended meanwhile
                 continue
-        if not found:
+        if not by_age:
             raise Unknown(f"no process named {name} of root is running")
-        self._pids[name] = min(found)[1]
+        self._pids[name] = min(by_age)[1]
         return self._pids[name]
 
     def _is(self, pid: int, name: str) -> bool:

@@ -46,20 +46,32 @@ def layout(host: Host) -> Layout:
     raw = _json(host, path)
     if raw is None:
         raise Skip(f"no HyperPod node: {path} does not exist")
-    about, slurm = _dict(raw.get("ClusterConfig")), _dict(raw.get("SlurmConfig"))
+    try:
+        provisioning = _json(host, PROVISIONING) or {}
+    except Unknown:
+        provisioning = {}  # it only adds the roles of groups
+    return layout_of(raw, provisioning)
+
+
+def layout_of(resources: dict[str, Any], provisioning: dict[str, Any]) -> Layout:
+    """What the two files say; whatever has another shape than we know is left out.
+
+    >>> layout = layout_of({"ClusterConfig": {"ClusterName": "demo"}, "InstanceGroups": [{"Name": "workers",
+    ...     "Instances": [{"InstanceId": "i-0123456789abcdef0", "CustomerIpAddress": "10.1.0.3"}]}],
+    ...     "SlurmConfig": {"PrimaryControllerIp": "10.1.0.2"}}, {"login_group": "login"})
+    >>> layout.cluster, layout.controllers, layout.login_group, layout.machines[0].name
+    ('demo', ('10.1.0.2',), 'login', 'ip-10-1-0-3')
+    """
+    about, slurm = _dict(resources.get("ClusterConfig")), _dict(resources.get("SlurmConfig"))
     secondary = slurm.get("SecondaryControllerIps")
     controllers = [slurm.get("PrimaryControllerIp"), *(secondary if isinstance(secondary, list) else [])]
     machines = []
-    for group in _list(raw.get("InstanceGroups")):
+    for group in _list(resources.get("InstanceGroups")):
         for instance in _list(group.get("Instances")):
             address = _text(instance.get("CustomerIpAddress"))
             if address:
                 name = "ip-" + address.replace(".", "-")
                 machines.append(Machine(name, _text(instance.get("InstanceId")), _text(group.get("Name")), address))
-    try:
-        provisioning = _json(host, PROVISIONING) or {}
-    except Unknown:
-        provisioning = {}  # it only adds the roles of groups
     return Layout(
         cluster=_text(about.get("ClusterName")),
         arn=_text(about.get("ClusterArn")),

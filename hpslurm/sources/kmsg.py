@@ -45,11 +45,11 @@ class Log:
 
     def matching(self, *words: bytes) -> list[Record]:
         """Records of the kernel whose text holds one of the words, oldest first."""
-        found = []
+        records = []
         for line in self.raw:
             if any(word in line for word in words) and (record := self._record(line)):
-                found.append(record)
-        return found
+                records.append(record)
+        return records
 
     def _record(self, line: bytes) -> Record | None:
         prefix, seq, usec = head(line)

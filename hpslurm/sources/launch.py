@@ -151,7 +151,11 @@ def inside_step(env: Mapping[str, str]) -> bool:
 
 
 def nodes_in(text: str) -> tuple[str, ...]:
-    """Slurm's folded node list unfolded; raises CannotLaunch when it is none."""
+    """Slurm's folded node list unfolded; raises CannotLaunch when it is none.
+
+    >>> nodes_in("ip-10-1-0-[3-4],login")
+    ('ip-10-1-0-3', 'ip-10-1-0-4', 'login')
+    """
     try:
         nodes = tuple(nodeset.unfold(text))
     except nodeset.NoNodeList as error:
@@ -162,12 +166,21 @@ def nodes_in(text: str) -> tuple[str, ...]:
 
 
 def _least(text: str) -> int | None:
-    """Slurm writes ``96(x3),48``; the smallest node is the one that every step must fit."""
+    """Slurm writes ``96(x3),48``; the smallest node is the one that every step must fit.
+
+    >>> _least("96(x3),48"), _least("192"), _least("")
+    (48, 192, None)
+    """
     numbers = [int(number) for number in re.findall(r"(?:^|,)(\d+)", text)]
     return min(numbers, default=None)
 
 
 def _gpus(env: Mapping[str, str]) -> int | None:
+    """GPUs of a node, by what Slurm put into the environment.
+
+    >>> _gpus({"SLURM_GPUS_PER_NODE": "h100:8"}), _gpus({"SLURM_JOB_GPUS": "0,1"}), _gpus({})
+    (8, 2, None)
+    """
     for key in ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"):  # the second may be "h100:8"
         if (count := env.get(key, "").rpartition(":")[2]).isdigit():
             return int(count)
@@ -181,10 +194,10 @@ def program(name: str, env: Mapping[str, str] | None = None) -> str:
     for folder in _FOLDERS:
         if os.access(f"{folder}/{name}", os.X_OK):
             return f"{folder}/{name}"
-    found = shutil.which(name, path=env.get("PATH", ""))
-    if found is None:
+    path = shutil.which(name, path=env.get("PATH", ""))
+    if path is None:
         raise CannotLaunch(f"{name} not found in {', '.join(_FOLDERS)} or PATH")
-    return os.path.abspath(found)
+    return os.path.abspath(path)
 
 
 def command(step: Step, where: Allocation) -> list[str]:
@@ -425,9 +438,9 @@ def _cancel(children: Sequence[_Running], where: Allocation, grace: float) -> No
     if not alive:
         return
     ids = _step_ids(where, grace)
-    found = [ids[name] for name in map(_job_name, (child.step for child in alive)) if name in ids]
-    if found:
-        _slurm("scancel", found, where, grace)
+    step_ids = [ids[name] for name in map(_job_name, (child.step for child in alive)) if name in ids]
+    if step_ids:
+        _slurm("scancel", step_ids, where, grace)
     for child in alive:  # one that still waits for its nodes has no step id: srun gives up by itself
         if _job_name(child.step) not in ids:
             child.process.terminate()
@@ -464,6 +477,15 @@ def _kill_session(session: int) -> None:
 
 def _step_ids(where: Allocation, seconds: float) -> dict[str, str]:
     text = _slurm("squeue", ["--steps", f"--jobs={where.job}", "--noheader", "--format=%i %j"], where, seconds)
+    return steps_of_text(text)
+
+
+def steps_of_text(text: str) -> dict[str, str]:
+    r"""Names of steps and their ids, as ``squeue --steps --format='%i %j'`` prints them.
+
+    >>> steps_of_text("4711.0 hpslurm-check\n4711.batch\n")
+    {'hpslurm-check': '4711.0'}
+    """
     rows = (line.split() for line in text.splitlines())
     return {row[1]: row[0] for row in rows if len(row) == 2}
 

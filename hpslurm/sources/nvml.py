@@ -123,12 +123,12 @@ class Nvml:
     def link_errors(self, gpu: Any) -> dict[str, list[int]] | None:
         """Counter to its value on each link; by field where the older call is not supported."""
         links = range(min(self.field(gpu, FIELD_LINK_COUNT) or 0, MOST_LINKS))
-        found: dict[str, list[int]] = {}
+        errors: dict[str, list[int]] = {}
         for name in LINK_COUNTERS:
             values = [self._link_error(gpu, name, link) for link in links]
             if known := [value for value in values if value is not None]:
-                found[name] = known if len(known) == len(values) else [value or 0 for value in values]
-        return found or None
+                errors[name] = known if len(known) == len(values) else [value or 0 for value in values]
+        return errors or None
 
     def _link_error(self, gpu: Any, name: str, link: int) -> int | None:
         value: int | None = self.ask("nvmlDeviceGetNvLinkErrorCounter", gpu, link, LINK_COUNTERS[name])
@@ -156,8 +156,8 @@ class Nvml:
 
     def slowdown(self, gpu: Any) -> dict[str, int] | None:
         """Nanoseconds spent slowed down since the driver was loaded, by reason."""
-        found = {name: self.field(gpu, number) for name, number in FIELDS_SLOWDOWN.items()}
-        return {name: value for name, value in found.items() if value is not None} or None
+        counts = {name: self.field(gpu, number) for name, number in FIELDS_SLOWDOWN.items()}
+        return {name: value for name, value in counts.items() if value is not None} or None
 
     def pcie(self, gpu: Any) -> list[int | None]:
         """Generation and width now, both at most, and replays."""
@@ -173,10 +173,10 @@ class Nvml:
         return self.ask("nvmlDeviceGetPersistenceMode", gpu)
 
     def processes(self, gpu: Any) -> list[int] | None:
-        found = self.ask("nvmlDeviceGetComputeRunningProcesses_v3", gpu)
-        if found is None:  # the unversioned name raises an error of its own on older drivers
-            found = self.ask("nvmlDeviceGetComputeRunningProcesses_v2", gpu)
-        return None if found is None else sorted({process.pid for process in found})
+        processes = self.ask("nvmlDeviceGetComputeRunningProcesses_v3", gpu)
+        if processes is None:  # the unversioned name raises an error of its own on older drivers
+            processes = self.ask("nvmlDeviceGetComputeRunningProcesses_v2", gpu)
+        return None if processes is None else sorted({process.pid for process in processes})
 
     def mig(self, gpu: Any) -> Any:
         return self.ask("nvmlDeviceGetMigMode", gpu)

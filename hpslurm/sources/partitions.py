@@ -64,19 +64,25 @@ def _each(text: str, node: str) -> Iterator[bool]:
 
 
 def _matches(pattern: str, node: str) -> bool:
-    """``n[1-4,07]``: each bracket stands for as many digits as its numbers have."""
+    """``n[1-4,07]``: each bracket stands for as many digits as its numbers have.
+
+    >>> [_matches("n[1-4,07]", node) for node in ("n1", "n4", "n5", "n07", "n7")]
+    [True, True, False, True, False]
+    """
     texts = _BRACKET.split(pattern)
-    widest = [max((len(number) for number in re.findall(r"[0-9]{1,18}", one)), default=1) for one in texts[1::2]]
+    widest = [
+        max((len(number) for number in re.findall(r"[0-9]{1,18}", bracket)), default=1) for bracket in texts[1::2]
+    ]
     digits = [rf"([0-9]{{1,{width}}})" for width in widest]
-    found = re.fullmatch(
+    match = re.fullmatch(
         "".join(re.escape(text) + digit for text, digit in zip(texts[::2], [*digits, ""], strict=True)), node
     )
-    return found is not None and all(map(_in_ranges, found.groups(), texts[1::2]))
+    return match is not None and all(map(_in_ranges, match.groups(), texts[1::2]))
 
 
 def _in_ranges(number: str, ranges: str) -> bool:
-    for one in _RANGE.finditer(ranges):
-        first, last = one[1], one[2] or one[1]
+    for match in _RANGE.finditer(ranges):
+        first, last = match[1], match[2] or match[1]
         width = len(first) if first.startswith("0") else 1
         if int(first) <= int(number) <= int(last) and f"{int(number):0{width}}" == number:
             return True
@@ -91,7 +97,7 @@ def _lines(host: Host, path: str, deep: int = 4) -> list[dict[str, str]] | None:
         text = None
     if text is None:
         return None
-    found: list[dict[str, str]] = []
+    rows: list[dict[str, str]] = []
     for line in text.replace("\\\n", " ").split("\n"):
         words = line.partition("#")[0].split()
         if len(words) == 2 and words[0].lower() == "include" and deep:
@@ -100,7 +106,16 @@ def _lines(host: Host, path: str, deep: int = 4) -> list[dict[str, str]] | None:
                 more = _lines(host, name, deep - 1)
                 if more is None:
                     return None
-                found += more
+                rows += more
         elif words and words[0].lower().startswith(("partitionname=", "nodeset=")):
-            found.append({key.lower(): value.strip("\"'") for key, _, value in (w.partition("=") for w in words)})
-    return found
+            rows.append(_row(words))
+    return rows
+
+
+def _row(words: list[str]) -> dict[str, str]:
+    """The words of a line of slurm.conf as keys and values.
+
+    >>> _row('PartitionName=gpu Nodes="ip-10-1-0-[1-64]" Default=YES'.split())
+    {'partitionname': 'gpu', 'nodes': 'ip-10-1-0-[1-64]', 'default': 'YES'}
+    """
+    return {key.lower(): value.strip("\"'") for key, _, value in (word.partition("=") for word in words)}

@@ -66,14 +66,14 @@ def each(items: Iterable[int], look: Callable[[int], T], patience: float = PATIE
     todo = list(items)
     asked = set(todo)
     todo.reverse()
-    found: dict[int, T] = {}
+    looks: dict[int, T] = {}
     gone: set[int] = set()
 
     def work() -> None:
         while todo:
             item = todo.pop()
             try:
-                found[item] = look(item)
+                looks[item] = look(item)
             except (psutil.Error, OSError):
                 gone.add(item)
 
@@ -81,18 +81,18 @@ def each(items: Iterable[int], look: Callable[[int], T], patience: float = PATIE
         done = -1
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
-        while thread.is_alive() and done != len(found) + len(gone):
-            done = len(found) + len(gone)
+        while thread.is_alive() and done != len(looks) + len(gone):
+            done = len(looks) + len(gone)
             thread.join(patience)
-    return dict(found), sorted(asked - set(found) - gone)
+    return dict(looks), sorted(asked - set(looks) - gone)
 
 
 def of_job(job: str, node: str, own_step: str = "") -> tuple[list[Process], list[int]]:
     """Processes of a job on this node, but for those of our own step, and pids that could not be read."""
     known, hung = each(psutil.pids(), lambda pid: belonging(pid, job))
     mine = {process.pid: process for process in chosen(known, job, node, own_step)}
-    found, stuck = each(mine, read)
-    whole = [replace(process, env=mine[pid].env) for pid, process in sorted(found.items())]
+    readable, stuck = each(mine, read)
+    whole = [replace(process, env=mine[pid].env) for pid, process in sorted(readable.items())]
     return whole, sorted({*hung, *stuck})
 
 
@@ -111,7 +111,7 @@ def belonging(pid: int, job: str) -> Process:
     return Process(pid, process.ppid(), "", "", 0.0, env=_env(process), in_cgroup=_in_cgroup(pid, job))
 
 
-def chosen(found: Mapping[int, Process], job: str, node: str, own_step: str) -> list[Process]:
+def chosen(known: Mapping[int, Process], job: str, node: str, own_step: str) -> list[Process]:
     """Those that carry the job's number (or lie in its cgroup), and all that descend from them."""
     ours = {os.getpid()}
     mine: dict[int, bool] = {}
@@ -120,7 +120,7 @@ def chosen(found: Mapping[int, Process], job: str, node: str, own_step: str) -> 
         if pid in mine:
             return mine[pid]
         mine[pid] = False  # in case of a circle
-        process = found.get(pid)
+        process = known.get(pid)
         if process is None or pid in ours:
             return False
         if own_step and process.env.get("SLURM_STEP_ID") == own_step and process.env.get("SLURM_JOB_ID") == job:
@@ -132,7 +132,7 @@ def chosen(found: Mapping[int, Process], job: str, node: str, own_step: str) -> 
             mine[pid] = process.in_cgroup or is_mine(process.parent)
         return mine[pid]
 
-    return [process for pid, process in sorted(found.items()) if is_mine(pid)]
+    return [process for pid, process in sorted(known.items()) if is_mine(pid)]
 
 
 def read(pid: int) -> Process:
@@ -194,8 +194,19 @@ def _text(pid: int, name: str) -> str:
 
 def kernel_stack(pid: int) -> list[str]:
     """Functions of the kernel that it is in, the innermost first; empty for whoever is not root."""
-    found = re.findall(r"\] ([A-Za-z0-9_.]+)", _text(pid, "stack"))
-    return [clean(name, 80) for name in found]
+    return functions_of(_text(pid, "stack"))
+
+
+def functions_of(stack: str) -> list[str]:
+    """The names of ``/proc/<pid>/stack``.
+
+    >>> functions_of('''
+    ... [<0>] nv_drm_wait+0x2a/0x40 [nvidia]
+    ... [<0>] do_syscall_64+0x5b/0xb0
+    ... ''')
+    ['nv_drm_wait', 'do_syscall_64']
+    """
+    return [clean(name, 80) for name in re.findall(r"\] ([A-Za-z0-9_.]+)", stack)]
 
 
 def stuck_at(pid: int) -> str:
@@ -217,7 +228,7 @@ def stuck_at(pid: int) -> str:
 
 
 def _open_files(pid: int) -> dict[int, str]:
-    found = {}
+    paths = {}
     try:
         numbers = sorted(os.listdir(f"/proc/{pid}/fd"), key=lambda name: int(name) if name.isdigit() else 0)[:4096]
     except OSError:
@@ -228,8 +239,8 @@ def _open_files(pid: int) -> dict[int, str]:
         except OSError:
             continue
         if target.startswith("/") and not target.startswith(("/dev/", "/proc/", "/sys/", "/memfd:")):
-            found[int(number)] = clean(target, 200)
-    return found
+            paths[int(number)] = clean(target, 200)
+    return paths
 
 
 def _mounts(pid: int) -> list[str]:
@@ -238,4 +249,9 @@ def _mounts(pid: int) -> list[str]:
 
 
 def _mount_of(path: str, mounts: Iterable[str]) -> str:
+    """The mount that a path is below; the longest stand first.
+
+    >>> _mount_of("/fsx/ada/ckpt", ["/fsx/ada", "/fsx", "/"]), _mount_of("/fsx2/x", ["/fsx", "/"])
+    ('/fsx/ada', '/')
+    """
     return next((mount for mount in mounts if path == mount or path.startswith(mount.rstrip("/") + "/")), "")

@@ -60,9 +60,9 @@ def _list(value: Any) -> list[str]:
 def lines(what: str, pyslurm: Any) -> Iterator[dict[str, Any]]:
     """The version first, then everything, then ``end`` with the count."""
     yield {"pyslurm": str(getattr(pyslurm, "__version__", ""))}
-    found: Iterable[Any] = (pyslurm.Nodes if what == "nodes" else pyslurm.Jobs).load().values()
+    rows: Iterable[Any] = (pyslurm.Nodes if what == "nodes" else pyslurm.Jobs).load().values()
     count = 0
-    for row in found:
+    for row in rows:
         yield node_line(row) if what == "nodes" else job_line(row)
         count += 1
     yield {"end": count}

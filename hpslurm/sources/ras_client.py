@@ -20,7 +20,11 @@ MOST = 1 << 20  # bytes of one report
 
 
 def address(text: str) -> tuple[str, int]:
-    """Where to ask: host and port of NCCL_RAS_ADDR (``host:port``), or NCCL's own."""
+    """Where to ask: host and port of NCCL_RAS_ADDR (``host:port``), or NCCL's own.
+
+    >>> address("[::1]:28030"), address("n3:28030"), address(""), address("n3:70000")
+    (('::1', 28030), ('n3', 28030), ('localhost', 28028), ('localhost', 28028))
+    """
     host, _, port = text.rpartition(":")
     if not port.isascii() or not port.isdigit() or not 0 < int(port[:6]) < 65536:
         return HOST, PORT

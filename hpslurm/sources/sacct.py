@@ -103,7 +103,13 @@ def _asked(root: str, name: str, *words: str) -> Output:
 
 
 def jobs_of_text(text: str) -> Iterator[Ended]:
-    """Rows; what is none, and what has not begun or not ended, is passed over."""
+    """Rows; what is none, and what has not begun or not ended, is passed over.
+
+    >>> row = "4711|CANCELLED by 1000|0:15|2026-12-01T10:00:00|2026-12-01T11:00:00|ada|gpu|ip-10-1-0-[3-4]"
+    >>> [job] = jobs_of_text(row.replace("|", SACCT_MARK))
+    >>> job.state, job.code, job.signal, job.end - job.start, job.nodes
+    ('CANCELLED', 0, 15, 3600, ('ip-10-1-0-3', 'ip-10-1-0-4'))
+    """
     for line in text.splitlines():
         words = line.split(SACCT_MARK)
         if len(words) != _COLUMNS or not words[0].isdecimal():
@@ -131,12 +137,16 @@ def _number(text: str) -> int:
 
 @lru_cache(maxsize=64)
 def _midnight(day: str) -> int | None:
-    found = re.fullmatch(r"(\d{4})-(\d\d)-(\d\d)", day)
-    return calendar.timegm((*map(int, found.groups()), 0, 0, 0)) if found else None
+    match = re.fullmatch(r"(\d{4})-(\d\d)-(\d\d)", day)
+    return calendar.timegm((*map(int, match.groups()), 0, 0, 0)) if match else None
 
 
 def moment(text: str) -> int | None:
-    """Seconds since the epoch of ``2026-12-01T10:00:00``; None for Unknown, None and whatever else."""
+    """Seconds since the epoch of ``2026-12-01T10:00:00``; None for Unknown, None and whatever else.
+
+    >>> moment("2026-12-01T10:00:00"), moment("Unknown")
+    (1796119200, None)
+    """
     midnight = _midnight(text[:10])
     if (
         midnight is None
@@ -150,13 +160,17 @@ def moment(text: str) -> int | None:
 
 @lru_cache(maxsize=8192)
 def names(folded: str) -> tuple[str, ...]:
-    """The nodes of a list. ClusterShell takes a millisecond for what is read here in some microseconds."""
+    """The nodes of a list. ClusterShell takes a millisecond for what is read here in some microseconds.
+
+    >>> names("ip-10-1-0-[3,7-9]"), names("None assigned")
+    (('ip-10-1-0-3', 'ip-10-1-0-7', 'ip-10-1-0-8', 'ip-10-1-0-9'), ())
+    """
     if folded in ("None assigned", "(null)", ""):
         return ()
     if "[" not in folded and "," not in folded:
         return (folded,) if re.fullmatch(r"[A-Za-z0-9._-]+", folded) else ()
-    found = _FOLDED.fullmatch(folded)
-    if found and (quick := _unfolded(found[1], found[2])):
+    match = _FOLDED.fullmatch(folded)
+    if match and (quick := _unfolded(match[1], match[2])):
         return quick
     return tuple(nodeset.names_in(folded))
 
@@ -185,7 +199,12 @@ def events(root: str, since: float, cluster: str = "") -> list[Event]:
 
 
 def events_of_text(text: str) -> Iterator[Event]:
-    """Rows with a node; those of the whole cluster have none. A reason stands last and may hold anything."""
+    """Rows with a node; those of the whole cluster have none. A reason stands last and may hold anything.
+
+    >>> [event] = events_of_text("demo|ip-10-1-0-3|2026-12-01T10:00:00|Unknown|DOWN|slurm(500)|Not responding | twice")
+    >>> event.node, event.start, event.end, event.reason
+    ('ip-10-1-0-3', 1796119200, None, 'Not responding | twice')
+    """
     for line in text.splitlines():
         words = line.split("|", _EVENT_COLUMNS - 1)
         if len(words) != _EVENT_COLUMNS or not words[1]:

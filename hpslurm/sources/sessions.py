@@ -134,7 +134,11 @@ def _of_the_node(result: Result) -> Result:
 
 
 def _last(text: str) -> str:
-    """The last line that is no greeting of the plugin's."""
+    r"""The last line that is no greeting of the plugin's.
+
+    >>> _last("Starting session with SessionId: x-0\nbash: hpslurm-check: command not found\n\nExiting session x-0\n")
+    'bash: hpslurm-check: command not found'
+    """
     lines = [line.strip() for line in text.splitlines()]
     kept = [line for line in lines if line and not line.startswith(("Starting session", "Exiting session"))]
     return kept[-1] if kept else ""

@@ -112,6 +112,8 @@ class SlurmJob:
     stdout: str | None = None
     stderr: str | None = None
     work_dir: str | None = None
+    command: str | None = None  # the batch script's full path and its words, joined by blanks; Slurm keeps no quotes
+    submit_line: str | None = None  # the whole line, likewise; scontrol has it from 25.11 on
     submit_time: int | None = None
     start_time: int | None = None
     end_time: int | None = None
@@ -256,10 +258,10 @@ def queued_of_line(line: dict[str, Any]) -> Queued:
     )
 
 
-def job(host: Host, job_id: str, *, one: bool = False) -> SlurmJob | None:
+def job(host: Host, job_id: str, *, exact: bool = False) -> SlurmJob | None:
     """The job, or None when the controller and the accounting have both forgotten it.
 
-    A number may stand for a whole array or heterogeneous job; with ``one``, for the job of that very id alone.
+    A number may stand for a whole array or heterogeneous job; with ``exact``, for the job of that very id alone.
     The controller keeps a job for MinJobAge seconds after its end (300 by default). Raises Unknown
     when nobody could be asked, and ValueError for what is no job id.
     """
@@ -267,21 +269,33 @@ def job(host: Host, job_id: str, *, one: bool = False) -> SlurmJob | None:
         raise ValueError(f"not a job id: {job_id[:40]!r} (a number, number_task, or number+component)")
     start(host, "sacct", job_id)  # it waits while we ask the controller
     problems = []
-    found: dict[int, SlurmJob] = {}
+    jobs: dict[int, SlurmJob] = {}
     try:
-        found.update((job.id, job) for job in _from_controller(host, job_id))
+        jobs.update((job.id, job) for job in _from_controller(host, job_id))
     except Unknown as why:
         problems.append(str(why))
     try:
         for kept in _from_accounting(host, job_id):
-            found[kept.id] = _joined(found[kept.id], kept) if kept.id in found else kept
+            jobs[kept.id] = _joined(jobs[kept.id], kept) if kept.id in jobs else kept
     except Unknown as why:
         problems.append(str(why))
-    if found:
-        return _wanted(tuple(found.values()), job_id, one)
+    if jobs:
+        return _wanted(tuple(jobs.values()), job_id, exact)
     if problems:  # one that does not answer might have known it
         raise Unknown("; ".join(problems))
     return None
+
+
+def submit_line(host: Host, job: SlurmJob) -> str:
+    """The line that submitted a job, by the controller or the accounting; empty where nobody knows it whole."""
+    if job.submit_line or job.array_job or job.het_job or "sacct" not in job.source:
+        return job.submit_line or ""
+    try:
+        output = host.run("sacct_line", str(job.id))
+    except Unknown:
+        return ""
+    head, text = f"{job.id}{SACCT_MARK}{job.uid}{SACCT_MARK}", output.out.removesuffix("\n")
+    return text.removeprefix(head) if output.status == 0 and text.startswith(head) and "\n" not in text else ""
 
 
 # States of a job that did not end as it should; one that hung was cancelled, or ran into its limit.
@@ -302,18 +316,18 @@ def failed_jobs(host: Host, uid: int | None, now: float) -> tuple[list[SlurmJob]
     """
     name, words = ("sacct_day_all", ()) if uid is None else ("sacct_day", (str(uid),))
     start(host, name, *words)  # it waits while we ask the controller
-    found: dict[int, SlurmJob] = {}
+    jobs: dict[int, SlurmJob] = {}
     problems = []
     for ask in (partial(_all_of_accounting, host, name, *words), partial(_all_of_controller, host)):
         try:
-            found.update((job.id, job) for job in ask())  # the controller is never behind the accounting
+            jobs.update((job.id, job) for job in ask())  # the controller is never behind the accounting
         except Unknown as why:
             problems.append(str(why))
     if len(problems) == 2:
         raise Unknown("; ".join(problems))
     chosen = [
         job
-        for job in found.values()
+        for job in jobs.values()
         if job.state.split()[0] in FAILED_STATES
         and uid in (None, job.uid)
         and job.end_time is not None
@@ -395,14 +409,23 @@ _SAME_FLAG = {"MAINT": "MAINTENANCE", "RES": "RESERVED", "NO_RESPOND": NOT_RESPO
 
 
 def epoch(text: str) -> int | None:
-    """Seconds since the epoch of Slurm's UTC text; None for Unknown, None, N/A."""
-    found = _TIME.fullmatch(text)
-    if not found:
+    """Seconds since the epoch of Slurm's UTC text; None for Unknown, None, N/A.
+
+    >>> epoch("2026-12-01T10:00:00"), epoch("Unknown")
+    (1796119200, None)
+    """
+    match = _TIME.fullmatch(text)
+    if not match:
         return None
-    return calendar.timegm(time.struct_time((*map(int, found.groups()), 0, 0, 0)))
+    return calendar.timegm(time.struct_time((*map(int, match.groups()), 0, 0, 0)))
 
 
 def _state(words: list[str]) -> tuple[str, tuple[str, ...]]:
+    """The base state, and the flags, sorted; a star behind it is a node that does not answer.
+
+    >>> _state(["IDLE*", "DRAIN"]), _state(["DOWN", "NO_RESPOND"])
+    (('IDLE', ('DRAIN', 'NOT_RESPONDING')), ('DOWN', ('NOT_RESPONDING',)))
+    """
     base, *flags = [word.upper() for word in words] or ["UNKNOWN"]
     if base.endswith("*"):
         base = base[:-1]
@@ -418,7 +441,11 @@ def _listed(value: Any) -> tuple[str, ...]:
 
 
 def _number(value: Any) -> int | None:
-    """A plain number, or ``{"set": true, "infinite": false, "number": 5}``."""
+    """A plain number, or ``{"set": true, "infinite": false, "number": 5}``.
+
+    >>> _number({"set": True, "infinite": False, "number": 96}), _number({"set": False, "number": 0}), _number(96)
+    (96, None, 96)
+    """
     if isinstance(value, dict):
         value = value.get("number") if value.get("set", True) and not value.get("infinite") else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None
@@ -462,6 +489,13 @@ def items_of_json(text: str, key: str) -> Iterator[dict[str, Any]]:
 
 
 def nodes_of_json(text: str) -> Iterator[SlurmNode]:
+    """``scontrol show nodes --json``. Raises Unknown for what is cut off.
+
+    >>> [node] = nodes_of_json('''{"nodes": [{"name": "ip-10-1-0-3", "state": ["IDLE", "DRAIN"], "cpus": 192,
+    ...   "reason": "xid-79", "reason_changed_at": {"set": true, "infinite": false, "number": 1796119200}}]}''')
+    >>> node.words, node.reason, node.reason_time, node.cpus
+    ('IDLE+DRAIN', 'xid-79', 1796119200, 192)
+    """
     for raw in items_of_json(text, "nodes"):
         words = raw["state"] if isinstance(raw["state"], list) else [raw["state"], *raw.get("state_flags", ())]
         state, flags = _state(words)
@@ -505,6 +539,14 @@ _SHOWN_FIRST = (
 
 
 def jobs_of_json(text: str) -> Iterator[SlurmJob]:
+    """``scontrol show job --json``. Raises Unknown for what is cut off.
+
+    >>> [job] = jobs_of_json('''{"jobs": [{"job_id": 4711, "name": "train", "user_id": 1000, "nodes": "n[1-2]",
+    ...   "job_state": ["RUNNING", "COMPLETING"], "exit_code": {"return_code": {"set": true, "number": 1},
+    ...   "signal": {"id": {"set": true, "number": 9}}}}]}''')
+    >>> job.state, job.exit_code, job.exit_signal, job.nodes
+    ('COMPLETING', 1, 9, 'n[1-2]')
+    """
     for raw in items_of_json(text, "jobs"):
         states = [str(word) for word in _as_list(raw.get("job_state"))] or ["UNKNOWN"]
         code, signal = _exit(raw.get("exit_code"))
@@ -533,6 +575,8 @@ def jobs_of_json(text: str) -> Iterator[SlurmJob]:
                 or raw.get("standard_output")
             ),
             work_dir=_some(raw.get("current_working_directory")),
+            command=_some(raw.get("command")),
+            submit_line=_some(raw.get("submit_line")),
             submit_time=_number(raw.get("submit_time")) or None,
             start_time=_number(raw.get("start_time")) or None,
             end_time=_number(raw.get("end_time")) or None,
@@ -549,7 +593,11 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _exit(value: Any) -> tuple[int | None, int | None]:
-    """Exit code and signal: an object from 23.11 on, a wait status before."""
+    """Exit code and signal: an object from 23.11 on, a wait status before.
+
+    >>> _exit({"return_code": {"set": True, "number": 3}, "signal": {"signal_id": 9}}), _exit(256), _exit(9)
+    ((3, 9), (1, 0), (0, 9))
+    """
     if isinstance(value, dict):
         signal = value.get("signal") or {}
         return _number(value.get("return_code")) or 0, _number(signal.get("id", signal.get("signal_id"))) or 0
@@ -569,7 +617,18 @@ _CONTINUED = " " * 10  # scontrol's indentation of a reason's further lines; fie
 
 
 def nodes_of_text(text: str) -> Iterator[SlurmNode]:
-    """``scontrol show nodes``: a line's first key tells what it is, whatever stands further on."""
+    """``scontrol show nodes``: a line's first key tells what it is, whatever stands further on.
+
+    >>> [node] = nodes_of_text('''
+    ... NodeName=ip-10-1-0-3 Arch=x86_64 CoresPerSocket=48
+    ...    CPUAlloc=0 CPUEfctv=192 CPUTot=192 CPULoad=0.10
+    ...    Gres=gpu:h100:8
+    ...    State=IDLE+DRAIN ThreadsPerCore=2 TmpDisk=0 Weight=1
+    ...    Reason=xid-79 [root@2026-12-01T10:00:00]
+    ... ''')
+    >>> node.words, node.gres, node.cpus, node.reason, node.reason_user, node.reason_time
+    ('IDLE+DRAIN', 'gpu:h100:8', 192, 'xid-79', 'root', 1796119200)
+    """
     for block in re.split(r"\n(?=NodeName=)", text):
         if block.startswith("NodeName="):
             yield _node_of_block(block)
@@ -625,13 +684,24 @@ def _node_of_block(block: str) -> SlurmNode:
 # can only add one: where two begin alike, the record is refused.
 _JOB_LINES = (
     "UserId", "JobState", "Requeue", "DerivedExitCode", "SubmitTime", "StartTime", "Partition", "NodeList", "BatchHost",
-    "WorkDir", "StdErr", "StdOut",
+    "Command", "SubmitLine", "WorkDir", "StdErr", "StdOut",
 )  # fmt: skip
 _USER = re.compile(r"UserId=(?P<user>\S*)\((?P<uid>\d+)\) GroupId=\S*\((?P<gid>\d+)\)")
 
 
 def jobs_of_text(text: str) -> Iterator[SlurmJob]:
-    """``scontrol -d show job``. Raises Unknown for a record that could be read two ways."""
+    """``scontrol -d show job``. Raises Unknown for a record that could be read two ways.
+
+    >>> [job] = jobs_of_text('''
+    ... JobId=4711 JobName=train State=FAILED
+    ...    UserId=ada(1000) GroupId=ada(1000) MCS_label=N/A
+    ...    JobState=NODE_FAIL Reason=NodeDown Dependency=(null)
+    ...    Requeue=0 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=1:0
+    ...    NodeList=ip-10-1-0-[3-4]
+    ... ''')
+    >>> job.name, job.state, job.reason, job.exit_code, job.nodes
+    ('train State=FAILED', 'NODE_FAIL', 'NodeDown', 1, 'ip-10-1-0-[3-4]')
+    """
     for block in re.split(r"\n\n(?=JobId=)", text.strip("\n")):
         if block.startswith("JobId="):
             yield _job_of_block(block)
@@ -642,7 +712,10 @@ def _job_of_block(block: str) -> SlurmJob:
     head = first.partition(" JobName=")
     ids = dict(word.partition("=")[::2] for word in head[0].split())
     rows: dict[str, str] = {}
+    key = ""
     for line in lines:
+        if key in ("Command", "SubmitLine") and not line.startswith("   "):
+            rows[key] = ""  # it goes on over a line break: not known whole
         key = line.strip().partition("=")[0].partition(" ")[0]
         if key in _JOB_LINES and line.startswith("   "):
             if key in rows:
@@ -674,6 +747,8 @@ def _job_of_block(block: str) -> SlurmJob:
         stdout=_rest(rows, "StdOut"),
         stderr=_rest(rows, "StdErr") or _rest(rows, "StdOut"),
         work_dir=_rest(rows, "WorkDir"),
+        command=_rest(rows, "Command"),
+        submit_line=_rest(rows, "SubmitLine"),
         submit_time=epoch(words.get("SubmitTime", "")),
         start_time=epoch(words.get("StartTime", "")),
         end_time=epoch(words.get("EndTime", "")),
@@ -696,11 +771,22 @@ def _rest(rows: dict[str, str], row: str) -> str | None:
 
 
 def _exit_of_text(text: str) -> tuple[int | None, int | None]:
+    """Exit code and signal.
+
+    >>> _exit_of_text("1:9"), _exit_of_text("")
+    ((1, 9), (None, None))
+    """
     code, _, signal = text.partition(":")
     return _whole(code), _whole(signal)
 
 
 def queue_of_text(text: str) -> Iterator[Queued]:
+    """Lines of ``squeue``; what is none is passed over.
+
+    >>> [job] = queue_of_text("4711|RUNNING|ada|1000|gpu|2|2026-12-01T10:00:00|N/A|ip-10-1-0-[3-4]|None")
+    >>> job.id, job.state, job.node_count, job.start_time, job.end_time, job.nodes
+    (4711, 'RUNNING', 2, 1796119200, None, 'ip-10-1-0-[3-4]')
+    """
     for line in text.split("\n"):
         words = line.split("|", 9)
         if len(words) == 10 and _whole(words[0]) is not None and _whole(words[3]) is not None:
@@ -723,7 +809,15 @@ _PART_OF = re.compile(r"(?P<job>[0-9]{1,10})(?:_(?:(?P<task>[0-9]{1,10})|\[[^\]]
 
 
 def jobs_of_sacct(text: str) -> Iterator[SlurmJob]:
-    """Rows of ``sacct``; a line that does not begin one belongs to the name before it."""
+    """Rows of ``sacct``; a line that does not begin one belongs to the name before it.
+
+    >>> [job] = jobs_of_sacct(
+    ...     "4711|ada|1000|1000|CANCELLED by 1000|0:15|0:0|gpu|2026-12-01T10:00:00|2026-12-01T10:00:01"
+    ...     "|2026-12-01T11:00:00|ip-10-1-0-3|None|/fsx/ada|train".replace("|", SACCT_MARK)
+    ... )
+    >>> job.state, job.cancelled_by, job.exit_code, job.exit_signal, job.end_time - job.start_time
+    ('CANCELLED', 1000, 0, 15, 3599)
+    """
     names = SACCT_FIELDS.split(",")
     for line in text.split("\n"):
         words = line.split(SACCT_MARK, len(names) - 1)
@@ -764,6 +858,15 @@ def jobs_of_sacct(text: str) -> Iterator[SlurmJob]:
 
 
 def config_of_text(text: str) -> dict[str, tuple[str, ...]]:
+    """Keys in lower case; one that is numbered has several values.
+
+    >>> config_of_text('''
+    ... PrologEpilogTimeout     = 65534
+    ... Prolog[0]               = /opt/slurm/etc/prolog.d/*
+    ... Prolog[1]               = /opt/site/prolog.sh
+    ... ''')
+    {'prologepilogtimeout': ('65534',), 'prolog': ('/opt/slurm/etc/prolog.d/*', '/opt/site/prolog.sh')}
+    """
     settings: dict[str, tuple[str, ...]] = {}
     for line in text.split("\n"):
         key, mark, value = line.partition(" = ")
@@ -777,6 +880,11 @@ _PING = re.compile(r"Slurmctld\((?P<role>[^)]{0,40})\) at (?P<host>\S{1,253}) is
 
 
 def controllers_of_text(text: str) -> Iterator[Controller]:
+    r"""What ``scontrol ping`` prints.
+
+    >>> list(controllers_of_text("Slurmctld(primary) at head is UP\nSlurmctld(backup) at spare is DOWN\n"))
+    [Controller(host='head', role='primary', up=True), Controller(host='spare', role='backup', up=False)]
+    """
     for match in _PING.finditer(text):
         yield Controller(match["host"], match["role"], match["state"] == "UP")
 
@@ -804,7 +912,13 @@ def _from_accounting(host: Host, job_id: str) -> tuple[SlurmJob, ...]:
         if "storage is disabled" in output.err + output.out:
             return ()
         raise Unknown(trouble("sacct", output))
-    return tuple(jobs_of_sacct(output.out))
+    jobs = list(jobs_of_sacct(output.out))
+    # All are one user's, and the first begins with what Slurm wrote: another user's is a name that imitates a row
+    found: dict[int, SlurmJob] = {}
+    for job in jobs:
+        if job.uid == jobs[0].uid:
+            found.setdefault(job.id, job)
+    return tuple(found.values())
 
 
 def _all_of_controller(host: Host) -> list[SlurmJob]:
@@ -827,7 +941,7 @@ def _all_of_accounting(host: Host, name: str, *words: str) -> list[SlurmJob]:
     return list(jobs_of_sacct(output.out))
 
 
-def _wanted(jobs: tuple[SlurmJob, ...], job_id: str, one: bool) -> SlurmJob:
+def _wanted(jobs: tuple[SlurmJob, ...], job_id: str, exact: bool) -> SlurmJob:
     """The job, the array's task or the component that the id names; a number may stand for all of them."""
     number = re.split("[_+]", job_id)[0]
     mark, task = job_id[len(number) : len(number) + 1], job_id[len(number) + 1 :]
@@ -836,7 +950,7 @@ def _wanted(jobs: tuple[SlurmJob, ...], job_id: str, one: bool) -> SlurmJob:
     mine = tuple(job for job in jobs if int(number) in (job.id, job.array_job, job.het_job)) or jobs
     if mark or len(mine) == 1:
         return mine[0]
-    if one:
+    if exact:
         return next((job for job in mine if job.id == int(number)), mine[0])
     components = [job for job in mine if job.het_job == int(number)]
     return _whole_job(components) if components else _first_that_failed(mine, int(number))

@@ -85,8 +85,8 @@ def names(
         data, _ = _asked(lambda out: _list(out, folder, uid, containing), uid, gid, user, NAMES, seconds)
     except OSError:
         return []
-    found = bytes(data[_HEADER:]).decode("utf-8", "replace") if data.startswith(b"ok") else ""
-    return sorted(name for name in found.split("\0") if name and "/" not in name)[:MOST_NAMES]
+    text = bytes(data[_HEADER:]).decode("utf-8", "replace") if data.startswith(b"ok") else ""
+    return sorted(name for name in text.split("\0") if name and "/" not in name)[:MOST_NAMES]
 
 
 def _asked(
@@ -138,12 +138,12 @@ def _child(send: int, answer: Callable[[int], None], uid: int, gid: int, user: s
 
 def _send(out: int, path: str, uid: int, limit: int) -> None:
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    found = os.fstat(file)
-    if not stat.S_ISREG(found.st_mode):
+    status = os.fstat(file)
+    if not stat.S_ISREG(status.st_mode):
         return _refuse(out, "not a regular file")
-    if uid >= 0 and found.st_uid != uid:
+    if uid >= 0 and status.st_uid != uid:
         return _refuse(out, "not owned by the job's user")
-    size = found.st_size
+    size = status.st_size
     head = size if size <= limit else limit // 2
     os.write(out, f"ok {size} {head}".encode().ljust(_HEADER))
     _copy(file, out, 0, head)
@@ -153,17 +153,17 @@ def _send(out: int, path: str, uid: int, limit: int) -> None:
 
 def _list(out: int, folder: str, uid: int, containing: str) -> None:
     word = re.compile(rf"(?<!\d){re.escape(containing)}(?!\d)")
-    found: list[bytes] = []
+    names: list[bytes] = []
     with os.scandir(folder) as entries:
         for count, entry in enumerate(entries):
-            if count >= MOST_ENTRIES or len(found) >= MOST_NAMES:
+            if count >= MOST_ENTRIES or len(names) >= MOST_NAMES:
                 break
             if not word.search(entry.name) or not entry.is_file(follow_symlinks=False):
                 continue
             if entry.stat(follow_symlinks=False).st_uid == uid:
-                found.append(os.fsencode(entry.name))
+                names.append(os.fsencode(entry.name))
     os.write(out, b"ok 0 0".ljust(_HEADER))
-    data = b"\0".join(found)[:NAMES]
+    data = b"\0".join(names)[:NAMES]
     while data:
         data = data[os.write(out, data) :]
 

@@ -89,6 +89,19 @@ def test_logs_go_first_then_records_then_slurms_lists_and_the_case_never() -> No
     assert ["logs/0", "records/0", "slurm/0"] == [name for name, _ in archive.fitted(parts, 1)[1]]
 
 
+def test_a_log_of_which_less_than_4_kib_would_stay_goes_altogether() -> None:
+    log = Part("logs/1", "line\n" * 10_000, "/1", LOGS)
+    assert [4096] == [most for most in (4095, 4096) if archive.fitted([log], most)[0]]
+
+
+def test_what_is_not_cut_leaves_nothing_out() -> None:
+    part = Part("case.txt", "x\n", "all", masked={"b": 1, "a": 2})
+    told = part.described()
+    assert (2, 0, ["a", "b"]) == (told["bytes"], told["left_out"], list(told["masked"]))
+    assert ("x\n", 0) == archive.shortened("x\n", 2)
+    assert 0 < archive.shortened("x\n" * 200, 200)[1]
+
+
 def test_small_records_stay_where_a_large_one_does_not_fit() -> None:
     parts = [*many(RECORDS, 3, 1000), Part("records/large", "x" * 90_000, "", RECORDS)]
     kept, missing = archive.fitted(parts, 10_000)

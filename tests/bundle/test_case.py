@@ -44,6 +44,27 @@ def test_an_error_line_is_cut_in_the_summary_and_says_so() -> None:
     assert "[…]" not in case.text(Case(errors=("e" * 300,)), [])
 
 
+@pytest.mark.parametrize(("count", "told", "more"), [(12, 12, None), (13, 12, "  … and 1 more, in manifest.json")])
+def test_twelve_things_that_are_missing_are_named_and_the_others_counted(count: int, told: int, more: str) -> None:
+    lines = case.text(Case(), [(f"file{number}", "why") for number in range(count)]).splitlines()
+    assert told == sum(line.startswith("  file") for line in lines)
+    assert (more in lines) if more else not any("more, in manifest.json" in line for line in lines)
+
+
+@pytest.mark.parametrize(("count", "shown"), [(8, 8), (9, 8)])
+def test_eight_nodes_and_eight_error_lines_are_in_the_summary(count: int, shown: int) -> None:
+    nodes = tuple(Node(f"n{number}", f"i-{number}", "efa-missing") for number in range(count))
+    text = case.text(Case(nodes=nodes, errors=tuple(f"line {number}" for number in range(count))), [])
+    assert (shown, shown) == (text.count(": efa-missing\n"), text.count("\n  line "))
+    assert (count > shown) == ("(the first 8 here, all in nodes.tsv)" in text)
+    assert f"{count}, in errors.txt" in text
+
+
+def test_a_case_without_settings_says_how_to_find_them() -> None:
+    assert rows(case.text(Case(), []))["NCCL settings"].startswith("not known")
+    assert "1 of NCCL and its plugin" in rows(case.text(Case(settings=1), []))["NCCL settings"]
+
+
 def test_the_readme_tells_of_files_that_are_there_and_of_no_others() -> None:
     text = case.readme({"address": 3}, ["case.txt", "logs/x.log", "report-7.txt"])
     assert "logs/ " in text
@@ -60,6 +81,13 @@ def test_no_cell_of_the_table_of_nodes_is_a_formula_to_a_spreadsheet(reason: str
     head, cells = csv.reader(case.nodes_table([row]).splitlines(), delimiter="\t")
     assert len(head) == len(cells)
     assert f"'{reason.strip()}" == cells[5]
+
+
+@pytest.mark.parametrize(("length", "kept"), [(4000, 4000), (4001, 4000)])
+def test_a_cell_is_cut_where_a_spreadsheet_would_choke(length: int, kept: int) -> None:
+    row = Row("n1", "worker", "g", "i-1", "DOWN", "x" * length, "Running", "", "", (), "ok")
+    cell = case.nodes_table([row]).splitlines()[1].split("\t")[5]
+    assert (kept, length > kept) == (len(cell), "x" * length != cell)
 
 
 def test_a_plain_cell_of_the_table_of_nodes_stays_as_it_is() -> None:

@@ -316,3 +316,8 @@ def test_the_corpus_puts_the_rules_to_work() -> None:
         total += sum(hidden.counts.values())
     assert total > 150
     assert not re.search(r"ip-10-1-0-\d", hidden.mask("".join(log_of(case).decode("utf-8", "replace") for case in ALL)))
+
+
+def test_four_numbers_of_which_one_is_above_255_are_no_address() -> None:
+    assert "10.256.0.1 ip-10-256-0-1" == masked("10.256.0.1 ip-10-256-0-1")
+    assert "10.255.0.1" not in masked("10.255.0.1 ip-10-255-0-1")

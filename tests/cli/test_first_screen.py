@@ -130,7 +130,16 @@ def test_7_a_node_that_hyperpod_replaces(controller: Callable[..., Screen]) -> N
     assert fits(screen)
     row = next(line for line in screen if line.startswith("n2 "))
     assert row.endswith("  wait")
+    assert "[FAIL] Cluster: 1 of 2 nodes waits for HyperPod" == screen[0]
+    assert not [line for line in screen if line.startswith("Next")]
     assert not [line for line in screen if "nodename=n2" in line]
+
+
+def test_7_a_node_that_needs_a_person_comes_before_one_that_waits(controller: Callable[..., Screen]) -> None:
+    nodes = {"n1": IDLE, "n2": ("IDLE+DRAIN+FAIL", "Action:Replace")}
+    screen = controller(nodes, seen={"n1": [lost()], "n2": [lost()]})
+    assert "[FAIL] Cluster: 1 of 2 nodes needs attention, 1 waits for HyperPod" == screen[0]
+    assert "Worst     n1: gpu-lost: 1 of 8 GPUs lost: 0000:b9:00.0" in screen
 
 
 def test_7_a_single_plan_is_shown_in_full_where_there_is_room(controller: Callable[..., Screen]) -> None:
@@ -245,7 +254,10 @@ def test_4_a_job_that_died_without_one(tmp_path: Path) -> None:
     found = [*of_all("prolog"), *of_all("epilog")]
     screen = told(known(job(), *found), ended(job(), "step 9 loss 2.0\n", tmp_path, *found))
     assert fits(screen)
-    assert "[WARN] Job 4711 (train) of alice: FAILED, exit code 1 after 2 h 14 min on n[1-3]: the cause is" == screen[0]
+    assert (
+        "[WARN] Job 4711 (train) of alice: FAILED, exit code 1 after 2 h 14 min on n[1-3]: the cause is not"
+        == screen[0]
+    )
     assert "--exclude" not in "\n".join(screen)
     assert "name them (--output)" in " ".join(" ".join(screen).split())
 
@@ -269,11 +281,14 @@ def test_a_job_that_went_well_on_a_sick_node_says_so_and_names_the_node() -> Non
     assert "Again" not in "\n".join(screen)
 
 
-def test_a_job_that_went_well_on_healthy_nodes_is_three_lines_at_most() -> None:
+def test_a_job_that_went_well_on_healthy_nodes_is_two_lines_at_most() -> None:
     found = [*of_all("prolog"), *of_all("epilog")]
     screen = told(known(job("COMPLETED", exit_code=0), *found), None)
-    assert "[PASS] Job 4711 (train) of alice: COMPLETED after 2 h 14 min on n[1-3]; nothing found on its" == screen[0]
-    assert len(screen) <= 3
+    assert (
+        "[PASS] Job 4711 (train) of alice: COMPLETED after 2 h 14 min on n[1-3]; nothing found on its nodes"
+        == screen[0]
+    )
+    assert len(screen) <= 2
 
 
 def test_while_the_epilog_runs_what_is_missing_is_said() -> None:
@@ -290,6 +305,8 @@ def test_a_report_of_one_node_leaves_the_others_out() -> None:
     found = [*of_all("epilog", n2=lost(), n3=BEFORE)]
     only = report.of_nodes(known(job(), *found), {"n3"})
     assert ["n3"] == [one.subject for one in only.named]
+    text = "\n".join(told(only, None))
+    assert "Again" not in text and "--exclude" not in text  # n2 is as sick, and nobody asked for it
 
 
 def test_an_event_of_a_record_is_placed_in_words() -> None:
@@ -342,6 +359,11 @@ def test_the_report_is_a_page_too(tmp_path: Path) -> None:
     assert "gpu_fell_off_bus on n2" in text
     assert '<pre class="command">sbatch --exclude=n2 JOBSCRIPT</pre>' in text
     assert "\x1b" not in text
+    heads = re.findall(r"<h2>(.*?)</h2>|<h3>P\d · (n\d)", text)
+    assert ["What to do, by node", "n2", "Also seen, there before the job", "n3"] == [a or b for a, b in heads][1:5]
+    assert f'<b class="ok">{about.seen.passed}</b>checks passed' in text
+    assert about.seen.passed > 0
+    assert "node record:0" not in text
     assert re.findall(r"■</span> (n\d)</td>", text) == ["n2", "n3", "n1"]
 
 
@@ -354,3 +376,22 @@ def test_a_job_on_a_thousand_sick_nodes_fits_the_screen(tmp_path: Path) -> None:
     assert " on 1,000 nodes: gpu_fell_off_bus on ip-10-" in " ".join(" ".join(screen[:2]).split())
     assert "Avoid     1,000 nodes, those with P0 below" in screen
     assert [line for line in screen if line.startswith("Next      hpslurm report 4711 --node ip-10-")]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "119 min"), (7200, "2 h 0 min"), (8040, "2 h 14 min")],
+)
+def test_how_long_a_job_lasted(seconds: int, said: str) -> None:
+    assert said == first_screen.duration(seconds)
+
+
+@pytest.mark.parametrize(("count", "more"), [(9, []), (10, ["… and 1 more"])])
+def test_nine_other_jobs_of_the_day_are_named(count: int, more: list[str]) -> None:
+    rows = first_screen.others([job()] * count, "")
+    assert (9, more) == (sum("4711" in row for row in rows), rows[2 + 9 :])
+
+
+@pytest.mark.parametrize(("letters", "said"), [(40, "n" * 40), (41, "1 node")])
+def test_a_long_list_of_nodes_is_counted(letters: int, said: str) -> None:
+    assert said == first_screen._where(job(nodes="n" * letters))

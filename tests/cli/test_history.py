@@ -155,4 +155,5 @@ def test_verdicts_are_kept_for_diagnose_and_metrics_when_asked(cluster: Path) ->
     assert 0 == run(cluster, "--keep").exit_code
     head, *lines = [json.loads(line) for line in (cluster / "results/history.jsonl").read_text().splitlines()]
     assert ("run", "history") == (head["type"], head["hook"])
+    assert 0o644 == (cluster / "results/history.jsonl").stat().st_mode & 0o777
     assert [SICK] == [line["node"] for line in lines if line["verdict"] == "suspect"]

@@ -43,6 +43,16 @@ PRINTS = {
     "scan": ("scan", "@/logs"),
     "what-if": ("what-if", "--policy", "@/what.toml", "--records", "@/results"),
 }
+# What else prints, for programs and for those who ask how it works.
+ALSO = {
+    "completion": ("completion", "bash"),
+    "hang --json": ("hang", "--from", "@/hang.jsonl", "--json"),
+    "help": ("--help",),
+    "iam-policy as JSON": ("iam-policy",),
+    "metrics": ("metrics", "--results", "@/results"),
+    "scan --json": ("scan", "@/logs", "--json"),
+    "version": ("--version",),
+}
 # Those that begin with a verdict, and print all of it with -v.
 SCREENS = ("check", "diagnose", "doctor", "nccl-tests judge", "report", "scan")
 
@@ -77,7 +87,7 @@ def environment(**env: str) -> dict[str, str]:
 
 
 def words(name: str, things: Path) -> list[str]:
-    return [word.replace("@", str(things)) for word in PRINTS[name]]
+    return [word.replace("@", str(things)) for word in {**PRINTS, **ALSO}[name]]
 
 
 def printed(command: list[str], width: int) -> str:
@@ -170,7 +180,7 @@ def ended(command: list[str], stdout: int, said: Path) -> int:
     os._exit(99)
 
 
-@pytest.mark.parametrize("name", PRINTS)
+@pytest.mark.parametrize("name", [*PRINTS, *ALSO])
 def test_a_reader_that_had_enough_is_no_failure(name: str, things: Path, tmp_path: Path) -> None:
     ours, theirs = os.pipe()
     os.close(ours)
@@ -182,10 +192,18 @@ def test_a_reader_that_had_enough_is_no_failure(name: str, things: Path, tmp_pat
     assert "Broken pipe" not in (tmp_path / "said").read_text()
 
 
-@pytest.mark.parametrize("name", PRINTS)
+@pytest.mark.parametrize("name", [*PRINTS, *ALSO])
 def test_a_device_that_is_full_is_told_in_one_line(name: str, things: Path, tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
         assert ended(words(name, things), full.fileno(), tmp_path / "said") == 1
     said = (tmp_path / "said").read_text().splitlines()
     assert said[-1] == "hpslurm: could not write all of it: No space left on device"
     assert "Traceback" not in "".join(said)
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_was_closed_before_we_came_is_nowhere_to_write_to(closed: str, things: Path) -> None:
+    command = ["bash", "-c", f'"$@" {closed}', "bash", *PROGRAM, *words("check", things)]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60)
+    assert (3, "") == (done.returncode, done.stderr)
+    assert (">&-" in closed.replace("2>&-", "")) == (done.stdout == "")

@@ -45,6 +45,11 @@ def test_what_the_gate_had_found_is_told_with_the_command_that_says_so_to_slurm(
     assert "sudo scontrol update nodename=n2 reason='hpslurm: efa-missing'" == step.command
 
 
+@pytest.mark.parametrize(("seconds", "told"), [(-601, 0), (-600, 1), (600, 1), (601, 0)])
+def test_a_prolog_within_ten_minutes_of_the_drain_is_its_cause(seconds: float, told: int) -> None:
+    assert told == len(found(record(DRAINED + seconds)))
+
+
 def test_several_rules_stand_in_one_reason() -> None:
     (finding,) = found(record(gated=("efa-missing", "site-mount-hung")))
     assert finding.suggestions[0].command.endswith("reason='hpslurm: efa-missing, site-mount-hung'")

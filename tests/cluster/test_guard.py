@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpslurm.cluster import guard
-from hpslurm.cluster.model import CONTROLLER, LOGIN, Member, Members
+from hpslurm.cluster.model import CONTROLLER, LOGIN, Instance, Member, Members
 from hpslurm.core import suggest
 from hpslurm.core.finding import DRAIN, LOOK, P1, REBOOT, REPLACE, Rule, Suggestion
 from hpslurm.core.policy import Policy
@@ -140,3 +140,13 @@ def test_ten_jobs_that_would_end_are_named_and_of_more_the_first_ten():
         busy = Member("n1", SlurmNode("n1", "MIXED"), jobs=jobs)
         (act,) = [one for one in guarded(cluster(n1=busy), "n1")[0].findings[0].suggestions if one.harm == REBOOT]
         assert f"9 of a{more} (state=fail" in act.why
+
+
+def test_four_in_five_have_something_in_common():
+    for alike, others, told in ((4, 1, "4 of them with image 'a'"), (7, 2, "")):
+        images = ["a"] * alike + [f"b{number}" for number in range(others)]
+        members = [
+            Member(f"n{number}", instance=Instance(f"i-{number}", f"g{number}", f"s{number}", image=image))
+            for number, image in enumerate(images)
+        ]
+        assert told == guard._shared(members)

@@ -12,6 +12,7 @@ from hpslurm.cluster.history_jobs import (
     OF_NODE,
     OF_SITE,
     SOFT,
+    Failure,
     Job,
     Told,
     failure_of,
@@ -92,3 +93,38 @@ def test_only_an_event_near_the_end_of_a_job_that_lost_a_node_tells_which() -> N
     lost = replace(TWO, state="NODE_FAIL")
     assert ["n2"] == lost_at(lost, {"n2": [3600 + 900], "n1": [3600 + 901]}, 900)
     assert [] == lost_at(TWO, {"n2": [3600]}, 900)
+
+
+@pytest.mark.parametrize(
+    ("code", "signal", "died"), [(0, 0, 0), (128, 0, 0), (129, 0, 1), (192, 0, 64), (193, 0, 0), (1, 9, 9), (137, 6, 6)]
+)
+def test_a_signal_is_told_by_slurm_or_by_the_shells_exit_code(code: int, signal: int, died: int) -> None:
+    assert died == replace(ONE, code=code, signal=signal).died
+
+
+def test_signals_of_a_broken_machine() -> None:
+    ended = {signal for signal in range(1, 65) if kind(replace(ONE, code=0, signal=signal))}
+    assert {4, 6, 7, 8, 11} == ended
+
+
+def test_a_job_of_which_no_code_is_known_ended_with_none() -> None:
+    failure = failure_of(Job(1, "FAILED", ("n1", "n2"), 0, 3600), None)
+    assert failure is not None
+    assert ("exit code 0:0", 2) == (failure.why, failure.size)
+    assert 1 == Failure(1, SOFT, ("n1",), "why", 0).size
+
+
+def test_hours_are_never_less_than_none() -> None:
+    assert (1.0, 0.0) == (ONE.hours, replace(ONE, end=-1).hours)
+
+
+def test_a_sure_diagnosis_of_a_job_on_one_node_means_that_node_whatever_host_it_names() -> None:
+    sure = replace(LOST, job=1, host="")
+    assert (NAMED, ("n1",)) == kind(ONE, sure)
+    assert (HARD, ("n1", "n2")) == kind(TWO, sure)
+
+
+def test_a_diagnosis_that_blames_nobody_counts_against_one_node_only_if_a_fault_signal_ended_it() -> None:
+    nobody = replace(LOST, blame=OF_NOBODY, confidence="low", host="")
+    assert None is kind(ONE, nobody)
+    assert (HARD, ("n1",)) == kind(replace(ONE, code=139), nobody)

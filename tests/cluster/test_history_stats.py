@@ -7,9 +7,23 @@ import random
 
 import pytest
 
+from hpslurm.cluster import history_stats
 from hpslurm.cluster.history_jobs import HARD, NAMED, SOFT, Failure, Job, Told
 from hpslurm.cluster.history_ledger import Book, Ledger
-from hpslurm.cluster.history_stats import FEW, SUSPECT, USUAL, WATCH, Count, chance, poisson_tail, size_class
+from hpslurm.cluster.history_stats import (
+    FEW,
+    SUSPECT,
+    USUAL,
+    WATCH,
+    Count,
+    Table,
+    Verdict,
+    Work,
+    chance,
+    judge,
+    poisson_tail,
+    size_class,
+)
 
 HOUR, DAY = 3600, 86400
 NODES = [f"n{number}" for number in range(40)]
@@ -168,3 +182,94 @@ def test_a_node_that_ends_each_job_at_once_has_no_hours_and_is_found() -> None:
     for number in range(12):
         cluster.add(("n7",), number * 2 * DAY, 0.001, "FAILED", f"u{number}", "n7")
     assert SUSPECT == cluster.words()["n7"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "ratio", "chance", "few", "milder", "word"),
+    [
+        (3, 3.0, 0.03, False, False, SUSPECT),
+        (3, 3.0, 0.03, False, True, WATCH),
+        (3, 3.0, 0.031, False, False, WATCH),
+        (3, 2.99, 0.03, False, False, WATCH),
+        (2, 3.0, 0.03, False, False, WATCH),
+        (2, 1.0, 0.2, False, False, WATCH),
+        (2, 1.0, 0.201, False, False, USUAL),
+        (1, 9.0, 0.001, False, False, USUAL),
+        (1, 9.0, 0.001, True, False, FEW),
+        (0, 1.0, 1.0, True, False, USUAL),
+    ],
+)
+def test_what_a_node_is_called(seen: int, ratio: float, chance: float, few: bool, milder: bool, word: str) -> None:
+    assert word == history_stats._word(seen, ratio, chance, few, milder)
+
+
+@pytest.mark.parametrize(("kind", "part"), [(NAMED, 0.97), (HARD, 0.02), (SOFT, 0.01)])
+def test_each_kind_of_failure_has_its_part_of_the_error(kind: str, part: float) -> None:
+    assert poisson_tail(9, 0.8) / part == pytest.approx(chance({kind: Count(9, 0.8)}))
+
+
+def test_a_ratio_is_shrunk_by_one_failure_and_nothing_seen_is_the_usual() -> None:
+    assert (10 / 1.8, 2 / 1.02) == (Count(9, 0.8).ratio, Count(1, 0.02).ratio)
+    assert Count(0, 0.0) == Count()
+
+
+@pytest.mark.parametrize(("later", "failures"), [(599, 1), (600, 2)])
+def test_named_failures_within_ten_minutes_are_one_fault(later: int, failures: int) -> None:
+    cluster = Cluster()
+    for at in (0, later):
+        cluster.add(("n7",), 3 * DAY + at, 1, "FAILED", f"u{at}", "n7")
+    assert failures == next(one.named for one in cluster.book().verdicts if one.node == "n7")
+
+
+@pytest.mark.parametrize(("times", "failures"), [((0, DAY - 1), 1), ((DAY - 1, DAY), 2)])
+def test_what_one_user_meets_on_a_day_counts_once(times: tuple[int, int], failures: int) -> None:
+    work = Work({"n7": {}}, {}, {})
+    table = Table(work, [Failure(at, HARD, ("n7",), "gpu_ecc", at, "u1", "p5") for at in times])
+    assert {HARD: failures} == table.now("n7")
+
+
+def verdict(jobs: int, hours: float, since: float | None = None, failures: int = 5) -> Verdict:
+    """Of a node that failed, among ten that did not and worked as much."""
+    nodes = ["n7", *(f"n{number}" for number in range(20, 30))]
+    kinds = {("p5", NAMED, 0): hours, ("p5", HARD, 0): hours, ("u", SOFT, 0): hours}
+    work = Work(dict.fromkeys(nodes, kinds), {node: {0: hours} for node in nodes}, dict.fromkeys(nodes, jobs))
+    failed = [Failure(at, NAMED, ("n7",), "gpu_ecc", at * DAY, f"u{at}", "p5") for at in range(failures)]
+    return next(one for one in judge(work, failed, {"n7": since} if since is not None else None) if one.node == "n7")
+
+
+@pytest.mark.parametrize(("since", "quiet"), [(None, False), (0.0, False), (92.1, False), (92.2, True)])
+def test_a_node_is_quiet_where_at_its_rate_it_would_have_failed_in_99_of_100(since: float | None, quiet: bool) -> None:
+    assert 92.1 < -math.log(0.01) * 100 / 5 < 92.2
+    found = verdict(20, 100.0, since)
+    assert (quiet, WATCH if quiet else SUSPECT) == (found.quiet, found.word)
+
+
+@pytest.mark.parametrize(("jobs", "hours", "word"), [(9, 23.9, FEW), (10, 23.9, USUAL), (9, 24.0, USUAL)])
+def test_below_ten_jobs_and_24_hours_a_node_has_shown_too_little(jobs: int, hours: float, word: str) -> None:
+    assert word == verdict(jobs, hours, failures=1).word
+
+
+def test_below_thirty_jobs_of_all_nodes_nobody_knows_what_is_usual() -> None:
+    assert [FEW, SUSPECT] == [verdict(jobs, 100.0).word for jobs in (2, 3)]  # on eleven nodes
+
+
+@pytest.mark.parametrize(("alone", "alike"), [(1, ["b"]), (2, [])])
+def test_nodes_that_share_nine_in_ten_of_their_failures_cannot_be_told_apart(alone: int, alike: list[str]) -> None:
+    together = [Failure(at, HARD, ("a", "b"), "gpu_ecc", at * DAY, "u1", "p5", 2) for at in range(9)]
+    more = [Failure(90 + at, HARD, ("a",), "gpu_ecc", (90 + at) * DAY, "u1", "p5", 1) for at in range(alone)]
+    table = Table(Work({"a": {}, "b": {}}, {}, {}), [*together, *more])
+    assert alike == list(history_stats._alike(table, "a", ["a", "b"]))
+
+
+@pytest.mark.parametrize(("later", "named"), [(900, "n2"), (901, "")])
+def test_slurms_event_within_a_quarter_of_an_hour_tells_which_node_was_lost(later: int, named: str) -> None:
+    ledger = Ledger(downs={"n2": [3600 + later]})
+    ledger.add(Job(1, "NODE_FAIL", ("n1", "n2"), 0, 3600, "u", "p5"))
+    (failure,) = ledger.close().failures
+    assert ((named,) if named else ("n1", "n2")) == failure.nodes
+
+
+def test_the_start_of_a_job_counts_for_half_an_hour() -> None:
+    ledger = Ledger()
+    ledger.add(Job(1, "COMPLETED", ("n1",), 0, 0, "u", "p5"))
+    assert [0.5] == [one.hours for one in ledger.close().verdicts]

@@ -13,7 +13,10 @@ from hpslurm.cluster.aws.health_agent import LINES, LogLine
 from hpslurm.cluster.aws.hyperpod import INSTANCES
 from hpslurm.cluster.aws.machines import of_view
 from hpslurm.cluster.aws.view import View
+from hpslurm.cluster.history import Asked, History
 from hpslurm.cluster.history_kept import FRESH, kept
+from hpslurm.cluster.history_ledger import Book
+from hpslurm.cluster.history_machines import Machines
 from hpslurm.cluster.model import Gathered, Instance, Member, Members
 from hpslurm.core.finding import HARMS
 from hpslurm.core.policy import Policy
@@ -94,3 +97,12 @@ def test_hyperpod_tells_of_launches_and_of_what_befell_an_instance() -> None:
     assert ["Instance replaced", "health agent: XID code 79"] == [trace.text for trace in cloud.traces]
     missing = of_view(View({**answers, EVENTS.name: Unknown("grant it")}, NOW, 0.0)).missing
     assert ["grant it"] == [one.note for one in missing]
+
+
+def test_what_is_kept_may_be_read_by_all_and_written_by_root(tmp_path: Path) -> None:
+    history = History(Asked(0, NOW), Book((), (), (), 0, 0), Machines([], {}), {}, (), ())
+    keeps_failing.keep(str(tmp_path), history, Policy())
+    assert 0o644 == (tmp_path / "history.jsonl").stat().st_mode & 0o777
+    newest = kept([str(tmp_path)])
+    assert newest is not None
+    assert (NOW, ()) == (newest.time, tuple(line for line in newest.lines if line.get("type") == "node_history"))

@@ -105,6 +105,11 @@ def test_a_mistake_is_reported_and_the_default_used(write: Write, text: str, wor
     )
 
 
+def test_the_least_that_a_site_may_expect_is_one(write: Write) -> None:
+    loaded = load(str(write("p.toml", '[nodes."*"]\nmemory_min = 1\n')))
+    assert ((), [1]) == (loaded.problems, [table.expected.memory_min for table in loaded.nodes])
+
+
 SITE = """
 [nodes."*"]
 mounts = ["/fsx lustre"]

@@ -380,6 +380,27 @@ def test_below_a_folder_that_others_may_rename_nothing_is_written_or_removed(tmp
         records.Writer(str(loose / "results"), "n1", "prolog", "77")
 
 
+@pytest.mark.parametrize(("mode", "refused"), [(0o755, False), (0o775, True), (0o757, True), (0o1777, False)])
+def test_folders_above_are_root_s_alone_or_sticky(tmp_path: Path, mode: int, refused: bool) -> None:
+    (tmp_path / "above/results").mkdir(parents=True)
+    (tmp_path / "above").chmod(mode)
+    if refused:
+        with pytest.raises(PermissionError, match="may write"):
+            records.refuse_foreign_above(str(tmp_path / "above/results"))
+    else:
+        records.refuse_foreign_above(str(tmp_path / "above/results"))
+
+
+def test_five_hundred_jobs_are_removed_at_a_time(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir(mode=0o755)
+    (tmp_path / "nodes").mkdir(mode=0o755)
+    for number in range(502):
+        (tmp_path / "jobs" / str(number)).mkdir(mode=0o750)
+        os.utime(tmp_path / "jobs" / str(number), (number, number))
+    records.prune(str(tmp_path), 30, 1000)
+    assert {"500", "501"} == {folder.name for folder in (tmp_path / "jobs").iterdir()}
+
+
 @pytest.mark.parametrize("mode", [0o777, 0o775, 0o757])
 def test_readers_refuse_a_folder_that_others_may_write(tmp_path: Path, mode: int) -> None:
     write(tmp_path).close()
@@ -399,10 +420,11 @@ def test_the_shared_folder_is_cleaned_once_a_day_by_age(tmp_path: Path) -> None:
     left = shared / "nodes/n2.prolog.jsonl.7.part"
     left.write_text("")
     os.utime(left, (1, 1))
-    assert "" == records.copy_to_shared(writer.path, str(local), str(shared), 5, 0)
+    assert "" == records.copy_to_shared(writer.path, str(local), str(shared), 5)
     assert aged.exists()  # nobody asked
     assert "" == records.copy_to_shared(writer.path, str(local), str(shared), 5, 90)
     assert (False, False, True) == (aged.exists(), left.exists(), (shared / "jobs/77").exists())
+    assert 0o644 == (shared / "nodes/.cleaned").stat().st_mode & 0o777
     again = old(shared, "6")
     again.chmod(0o755)
     assert "" == records.copy_to_shared(writer.path, str(local), str(shared), 5, 90)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpslurm.core.text import clean, whole
+from hpslurm.core.text import clean, size, whole
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,21 @@ def test_four_hundred_characters_stay_and_of_more_the_last_shows_the_cut() -> No
 def test_a_number_has_at_most_twenty_digits_and_those_are_ascii() -> None:
     assert 10**19 == whole("1" + "0" * 19)
     assert [None] * 4 == [whole(text) for text in ("1" * 21, "", "-1", "٣")]
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (0, "0 bytes"),
+        (1023, "1023 bytes"),
+        (1024, "1 KiB"),
+        (1025, "1.0 KiB"),
+        (1 << 20, "1 MiB"),
+        ((1 << 20) - 1, "1023.9 KiB"),
+        (1 << 30, "1 GiB"),
+        (1 << 40, "1 TiB"),
+        (3 << 29, "1.5 GiB"),
+    ],
+)
+def test_a_size_is_told_in_the_largest_unit_that_it_reaches(count: int, said: str) -> None:
+    assert said == size(count)

@@ -22,6 +22,7 @@ def test_what_was_kept_is_read_again_and_the_last_word_counts(tmp_path: Path) ->
     assert [] == troubles
     assert {7: "app_error", 8: "gpu_fell_off_bus"} == {job: kept.cause for job, kept in found.items()}
     assert ("n3", "GPU 2", "high") == (found[8].host, found[8].gpu, found[8].confidence)
+    assert 2 == len((tmp_path / "diagnoses/2026-11.jsonl").read_text().splitlines())
     assert ["2026-11.jsonl", "2026-12.jsonl"] == sorted(os.listdir(tmp_path / "diagnoses"))
     assert {8} == set(diagnoses.read([folder], DEC - 10)[0])
 

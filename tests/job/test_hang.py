@@ -9,7 +9,7 @@ from hpslurm.core.values import replace
 from hpslurm.job import hang, hang_places
 from hpslurm.job.hang_case import Verdict, compared, main_step
 from hpslurm.job.hang_facts import Child, Frame, Gpu, Node, Rank, Sample, Stack
-from tests.fake import hanging
+from tests.fake import hanging, hanging_frameworks
 from tests.fake.hanging import ALL_REDUCE, BARRIER, INIT, ITEM, RECV, lib, own
 
 LOADS = (lib("_try_get_data", "torch/utils/data/dataloader.py", 1131), own("batches", 120), own("main", 400))
@@ -102,7 +102,11 @@ def test_all_ranks_in_state_d_are_the_file_system_and_no_rank() -> None:
 
 def test_state_d_at_one_moment_is_a_read_and_no_hang() -> None:
     assert [] == named(hang.judge(job(rank(2, state="D", before="S"))))
-    assert [] == named(hang.judge(job(rank(2, state="D", before="D", read=4096))))
+    assert [] == named(hang.judge(job(rank(2, state="D", before="D", wakes=0.5))))
+
+
+def test_state_d_without_waking_is_a_hang_whatever_other_threads_write() -> None:
+    assert [(2, "n2")] == named(hang.judge(job(rank(2, state="D", before="D", wakes=0.4, read=4096, busy=1.0))))
 
 
 def test_a_lost_gpu_is_named_with_the_rank_that_has_it() -> None:
@@ -299,3 +303,67 @@ def test_a_silent_node_is_no_hang_where_the_other_ranks_get_on_or_are_at_work() 
     assert ("healthy", "medium") == (verdict.cause, verdict.confidence)
     busy = job(*(rank(number, LOADS) for number in range(8)))
     assert "undetermined" == hang.judge(replace(busy, nodes=busy.nodes[:3], silent=("n4",))).cause
+
+
+# frameworks whose loop is one line of the program, and stacks that only some ranks show
+
+TRAINER = own("main", 188, "sft/run_sft.py")
+GRADIENTS = (
+    lib("all_gather_into_tensor", hanging.C10D, 3947),
+    lib("_inner_training_loop", "transformers/trainer.py", 9),
+)
+COMPILES = (lib("_wait_futures", "torch/_inductor/async_compile.py", 610), lib("_fn", "torch/_dynamo/eval_frame.py", 9))
+
+
+def test_where_the_whole_loop_is_one_line_of_the_program_the_one_at_work_is_still_named() -> None:
+    waits = [rank(number, (*GRADIENTS, TRAINER)) for number in range(8)]
+    verdict = hang.judge(job(*waits[:5], rank(5, (*COMPILES, TRAINER)), *waits[6:]))
+    assert ("slow_rank_work", "high", [(5, "n3")]) == (verdict.cause, verdict.confidence, named(verdict))
+    assert "compiles at _wait_futures" in verdict.why
+
+
+def test_a_compiled_function_on_the_stack_is_no_compilation() -> None:
+    assert place(COMPILES[1], TRAINER).kind.waits
+    assert "compile" == place(*COMPILES, TRAINER).kind.kind
+
+
+def test_a_write_inside_of_a_gather_is_a_write_and_a_barrier_inside_of_a_save_a_wait() -> None:
+    write = lib("_write_item", "torch/distributed/checkpoint/filesystem.py", 430)
+    gather, saves = lib("all_gather", "torch/distributed/checkpoint/utils.py", 236), own("save_checkpoint", 9)
+    assert "save" == place(write, gather, saves).kind.kind
+    assert "collective" == place(gather, saves).kind.kind
+
+
+@pytest.mark.parametrize("state", ["R", "S"])
+def test_a_rank_whose_stack_alone_failed_is_not_accused_for_it(state: str) -> None:
+    blind = rank(5, None, state=state, channel="futex_do_wait" if state == "S" else "", busy=0.99)
+    assert [] == named(hang.judge(job(blind)))
+    assert [(3, "n2")] == named(hang.judge(job(blind, rank(3, LOADS))))
+
+
+def test_how_the_many_wait_in_the_kernel_says_nothing_of_one_at_a_place_that_nobody_knows() -> None:
+    sleeping = [rank(number, channel="hrtimer_nanosleep") for number in range(8)]
+    ahead = rank(5, OWN, channel="hrtimer_nanosleep")
+    assert "sleeps" not in hang.judge(job(*sleeping[:5], ahead, *sleeping[6:])).why
+
+
+def test_an_engine_without_requests_is_not_called_hung() -> None:
+    stack = (lib("dequeue", "vllm/distributed/device_communicators/shm_broadcast.py", 779), own("main", 3))
+    verdict = hang.judge(job(*(rank(number, stack) for number in range(8))))
+    assert ("undetermined", False) == (verdict.cause, verdict.hangs)
+
+
+def test_a_few_at_a_barrier_are_named_though_the_others_wait_at_many_places() -> None:
+    others = [rank(number, (RECV, ITEM, hanging.SEND)[number % 3]) for number in range(8)]
+    verdict = hang.judge(job(*others[:4], rank(4, BARRIER), *others[5:]))
+    assert ("collective_desync", [(4, "n3")]) == (verdict.cause, named(verdict))
+
+
+@pytest.mark.parametrize("kind", [*hanging_frameworks.kinds(), *hanging_frameworks.NONE])
+def test_jobs_of_other_frameworks_are_judged_rightly_too(kind: str) -> None:
+    made = hanging_frameworks.made(kind, 3)
+    verdict = hang.judge(made.sample)
+    ranks = {suspect.rank for suspect in verdict.suspects}
+    assert bool(made.culprits) == bool(ranks)
+    assert ranks <= made.culprits
+    assert not made.causes or verdict.cause in made.causes

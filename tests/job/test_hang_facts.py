@@ -138,7 +138,7 @@ def test_values_of_variables_are_never_taken_from_a_stack() -> None:
         ("py-spy is not installed: none of /usr/bin/py-spy", "py-spy is not installed on the nodes"),
         (
             "Permission Denied: Try running again with elevated permissions",
-            "kernel.yama.ptrace_scope is 1: root gets them",
+            "kernel.yama.ptrace_scope is 1: root gets them on a node (sudo hpslurm hang JOBID --here), all with 0, or",
         ),
         ("Failed to find python version from target process", "of some processes: Failed to find python version"),
     ],
@@ -149,3 +149,13 @@ def test_one_line_says_what_is_missing_and_what_would_bring_it(
     note = hang_sample.without_stacks(said, host_with({hang_sample.PTRACE: "1\n"}))
     assert words in note
     assert "\n" not in note
+
+
+@pytest.mark.parametrize("scope", [{}, {hang_sample.PTRACE: "0\n"}])
+def test_where_ptrace_scope_is_not_the_reason_it_is_not_blamed(
+    host_with: Callable[..., Host], scope: dict[str, str]
+) -> None:
+    note = hang_sample.without_stacks("Permission Denied (os error 13)", host_with(scope))
+    assert "to read the processes is not permitted: root gets them" in note
+    assert "ptrace_scope" not in note
+    assert "all with 0" not in note

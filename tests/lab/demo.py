@@ -27,7 +27,10 @@ FOLDER = sys.argv[1] if len(sys.argv) > 1 else f"{BASE}/demo"
 BOLD, DIM, PLAIN = ("\033[1m", "\033[2m", "\033[0m") if sys.stdout.isatty() else ("", "", "")
 
 # Jobs as a user would write them, one task on each node. What fails in them needs no GPU.
-TRAIN = "srun tests/lab/training.sh"
+TRAIN = """#!/bin/bash
+#SBATCH --job-name=train --nodes=1-3 --output={folder}/work/%j.log
+srun {checkout}/tests/lab/training.sh
+"""
 HANGS = "srun python tests/fake/training/train.py data 1"  # rank 1 waits for its data, the others for it
 PCI = "0000:b9:00"
 
@@ -89,13 +92,15 @@ def show(demo: Demo) -> None:
     demo.type(f"srun -N3 --ntasks-per-node=1 {CHECK}", expect=(0, 3))
 
     demo.say("A job that runs. The prolog looked at its nodes first, and was not in its way.")
-    job = submit(demo, TRAIN)
+    lab.script("train.sbatch", TRAIN.format(folder=FOLDER, checkout=CHECKOUT))
+    demo.type("cat $LAB/work/train.sbatch")
+    job = submitted(demo.type("sbatch $LAB/work/train.sbatch"))
     finished(lab, job)
     demo.type(f"hpslurm report {job} {FROM}")
 
     demo.say("A job that fails: in the middle of it a GPU of n2 falls off the bus. (The saved kernel log and the saved")
     print("# answer of NVML of n2 change under the running job; the ranks print what PyTorch and NCCL print.)")
-    job = submit(demo, f"{TRAIN} $LAB/work/gpu-is-gone")
+    job = submitted(demo.type("STEPS=1000 sbatch $LAB/work/train.sbatch"))
     wait_for_output(lab, job)
     machine.lose_gpu(lab.host("n2"), PCI)
     lab.script("gpu-is-gone", "")
@@ -104,13 +109,13 @@ def show(demo: Demo) -> None:
     again = demo.type(f"hpslurm report {job} {FROM}")
     demo.type(f"hpslurm report {job} --node n2 {FROM}")
 
-    demo.say("Again, without the nodes that the report names.")
-    job = submit(demo, TRAIN, f"-N1 {exclude_of(again)}")
+    demo.say("Again, without the nodes that the report names: the line that it prints.")
+    job = submitted(demo.type(again_of(again)))
     finished(lab, job)
     demo.type(f"hpslurm report {job} {FROM}")
 
     demo.say("A job that hangs. It is asked whom it waits for, while it hangs, and then cancelled.")
-    job = submit(demo, HANGS)
+    job = submitted(demo.type(f"sbatch -N3 --output=$LAB/work/%j.log --wrap {shlex.quote(HANGS)}"))
     wait_for_output(lab, job)
     demo.type(f"hpslurm hang {job}", expect=(3,))
     demo.type(f"scancel {job}")
@@ -132,13 +137,9 @@ CHECK = "bash -c 'hpslurm-check --root $LAB/hosts/$SLURMD_NODENAME'"
 FROM = "--policy $LAB/policy.toml"
 
 
-def submit(demo: Demo, command: str, where: str = "-N3") -> str:
-    return submitted(demo.type(f"sbatch {where} --output=$LAB/work/%j.log --wrap {shlex.quote(command)}"))
-
-
-def exclude_of(report: str) -> str:
-    """The option that the report prints beside the line that submits again."""
-    match = re.search(r"^Again +sbatch (--exclude=\S+)", report, re.M)
+def again_of(report: str) -> str:
+    """The line that submits again, without the nodes on which it would fail."""
+    match = re.search(r"^Again +(sbatch --exclude=.*)", report, re.M)
     if not match:
         raise LabError("the report names no node to leave out")
     return match[1]

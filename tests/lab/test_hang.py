@@ -25,8 +25,9 @@ from hpslurm.core.values import replace
 from hpslurm.job import hang, hang_facts
 from hpslurm.job.hang_case import main_step
 from hpslurm.job.hang_facts import Sample
-from tests.lab import fixtures, hung, processes
+from tests.lab import fixtures, hung, instruments, processes
 from tests.lab.lab import CHECKOUT, Lab, new_folder
+from tests.sources import nvml_fake
 
 TRAIN = f"{CHECKOUT}/tests/fake/training/train.py"
 WHO = 5  # of eight ranks, two a node: the second one of n3
@@ -48,6 +49,16 @@ CASES = {
     "killed": ("peer_exit", "is gone"),
     "save": ("storage", "in state D (/"),
 }
+# One job in which all wait alike, looked at three times: what its nodes' instruments show, and what must be said.
+LOOKS = {
+    "link": ("network_link", "on n2  (", "counters of n2 stand still: the network, or a GPU"),
+    "gpu": (
+        "gpu_fell_off_bus",
+        "rank 5, local rank 1, GPU 1, on n3, pid",
+        "NVML does not reach GPU 1 on n3, which is rank 5's",
+    ),
+    "silent": ("node_fail", "on n4  (", "n4 did not answer within the time, all other nodes did"),
+}
 
 
 class Jobs:
@@ -57,9 +68,11 @@ class Jobs:
         self.lab = lab
         self.ids: dict[str, str] = {}
         self.answers: dict[str, subprocess.CompletedProcess[str]] = {}
-        for number, how in enumerate([*CASES, "healthy", "all"]):
+        for number, how in enumerate([*CASES, "healthy", "all", "network"]):
             env = f"export TRAIN_PORT={lab.port + 40 + number} TRAIN_CHECKPOINT={frozen}/checkpoint-{how}"
             env += f" TRAIN_READY={lab.path('work', f'{how}.ready')}"
+            if how == "network":
+                env += f" TORCH_NCCL_DEBUG_INFO_PIPE_FILE={lab.path('work', 'fr_')}"
             tasks, program = SHAPES.get(how, (2, f"{sys.executable} {TRAIN}"))
             ranks = f"srun --overcommit --kill-on-bad-exit=0 {program} {how} {WHO}"
             words = ("-N4", f"--ntasks-per-node={tasks}", "--oversubscribe", "-o", "/dev/null")
@@ -86,6 +99,23 @@ class Jobs:
     def hang(self, how: str, *words: str) -> subprocess.CompletedProcess[str]:
         return self.lab.run("hpslurm", "hang", self.ids[how], *words)
 
+    def instruments(self, library: Path) -> list[Path]:
+        """What each node shows at each look; returns the nodes of which the counters move."""
+        for name in LOOKS:
+            for node in ("n1", "n2", "n3", "n4"):
+                lost = (
+                    instruments.WAITING + ";gpu1.ret_all=15" if (name, node) == ("gpu", "n3") else instruments.WAITING
+                )
+                instruments.node(Path(self.lab.path("seen", name, node)), library, lost)
+        Path(self.lab.path("seen", "silent", "n4", "hangs")).touch()
+        return [Path(self.lab.path("seen", "link", node)) for node in ("n1", "n3", "n4")]
+
+    def look(self, name: str) -> subprocess.CompletedProcess[str]:
+        program = instruments.program(Path(self.lab.path("seen")))
+        if name == "no stacks":
+            return self.lab.run(program, "hang", self.ids["eval"], env=instruments.NO_STACKS)
+        return self.lab.run(program, "hang", self.ids["network"], env={"LAB_INSTRUMENTS": self.lab.path("seen", name)})
+
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
@@ -105,12 +135,14 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
 
 def looked_at(jobs: Jobs, frozen: Path) -> Iterator[Jobs]:
     lab = jobs.lab
-    with hung.freeze(frozen):
+    moving = jobs.instruments(nvml_fake.build(Path(lab.path("nvml"))))
+    with hung.freeze(frozen), instruments.trickles(moving):
         jobs.signal("stopped", signal.SIGSTOP)
         jobs.signal("killed", signal.SIGKILL)
         wait_until(lambda: jobs.pid("killed") is None, "the killed one is gone")
-        with ThreadPoolExecutor(len(jobs.ids)) as pool:
+        with ThreadPoolExecutor(len(jobs.ids) + len(LOOKS)) as pool:
             asked = {how: pool.submit(jobs.hang, how, "--save", lab.path(f"work/{how}.jsonl")) for how in jobs.ids}
+            asked |= {name: pool.submit(jobs.look, name) for name in (*LOOKS, "no stacks")}
         jobs.answers = {how: answer.result() for how, answer in asked.items()}
         yield jobs
     lab.run("scancel", "--signal=KILL", "--full", *jobs.ids.values())
@@ -135,6 +167,47 @@ def test_the_rank_that_the_others_wait_for_is_named_with_its_node_and_why(jobs: 
     assert f"[FAIL] {cause}  rank {WHO}, " in head
     assert "on n3" in head
     assert words in " ".join(answer.stdout.split())
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_where_all_ranks_wait_alike_gpus_counters_and_silence_tell(jobs: Jobs, name: str) -> None:
+    answer = jobs.answers[name]
+    cause, who, words = LOOKS[name]
+    assert 3 == answer.returncode, answer.stderr + answer.stdout
+    head = answer.stdout.splitlines()[1]
+    assert f"[FAIL] {cause}  {who}" in head, answer.stdout
+    assert words in " ".join(answer.stdout.split())
+    assert ("hpslurm nccl-tests --find-slow" in answer.stdout) == (name == "link")
+    assert ("no answer from n4" in answer.stdout) == (name == "silent")
+
+
+def test_who_may_read_no_memory_learns_the_rank_and_in_one_line_what_would_bring_stacks(jobs: Jobs) -> None:
+    answer = jobs.answers["no stacks"]
+    assert 3 == answer.returncode, answer.stderr + answer.stdout
+    assert f"[FAIL] slow_rank_work  rank {WHO}, " in answer.stdout, answer.stdout
+    assert "sleeps at state S in hrtimer_nanosleep" in answer.stdout
+    notes = [line for line in answer.stdout.splitlines() if "no Python stacks" in line]
+    assert 1 == len(notes), answer.stdout
+    assert "sudo hpslurm hang JOBID --here" in " ".join(answer.stdout.split())
+
+
+def test_where_nothing_but_the_ranks_is_seen_all_wait_and_nobody_is_named(jobs: Jobs) -> None:
+    answer = jobs.answers["network"]
+    assert (3, "[FAIL] collective_timeout_unknown  (low confidence)") == (
+        answer.returncode, answer.stdout.splitlines()[1].strip()
+    )  # fmt: skip
+    assert "→ 1 rank" not in answer.stdout
+
+
+def test_where_it_is_not_sure_pytorch_can_be_asked_for_a_dump_by_the_command_that_is_suggested(jobs: Jobs) -> None:
+    commands = [line.strip() for line in jobs.answers["network"].stdout.splitlines() if ".pipe" in line]
+    assert 1 == len(commands), jobs.answers["network"].stdout
+    jobs.lab.run("sh", "-c", commands[0])
+    for rank in range(8):
+        reader = os.open(jobs.lab.path("work", f"fr_{rank}.pipe"), os.O_RDONLY | os.O_NONBLOCK)
+        assert os.read(reader, 128).startswith(b"1\n"), rank
+        os.close(reader)
+    assert all(".pipe" not in jobs.answers[how].stdout for how in CASES)
 
 
 def test_of_a_job_that_works_it_is_said_and_nobody_is_named(jobs: Jobs) -> None:

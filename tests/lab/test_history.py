@@ -30,11 +30,13 @@ def test_real_accounting_tells_of_jobs_and_nodes(make_lab: Callable[..., Lab]) -
     named = lab.submit("-N3", "-J", "a|b\nc", "--wrap", f"echo '{LOG}'; exit 3")
     crashed = lab.submit("-w", "n3", "--wrap", "kill -SEGV $$")
     lost = lab.submit("-w", "n1", "--no-requeue", "--wrap", "sleep 60")
+    script = lab.script("train.sbatch", "#!/bin/sh\nexit 1\n")
+    submitted = lab.submit("-w", "n2", script, "--lr", "1e-4")
     lab.wait_for_job(lost, "RUNNING")
+    lab.wait_for_job(named)  # or it would be requeued when its node goes
     lab.run("scontrol", "update", "nodename=n1", "state=down", "reason=it is | gone", check=True)
-    lab.wait_for_job(named)
     hpslurm(lab, "report", named, "--results", results)  # root, so it is kept
-    wait_for_accounts(lab, 3)
+    wait_for_accounts(lab, 4)
     lines = [
         json.loads(line) for line in hpslurm(lab, "history", "--no-aws", "--json", "--results", results).splitlines()
     ]
@@ -51,6 +53,11 @@ def test_real_accounting_tells_of_jobs_and_nodes(make_lab: Callable[..., Lab]) -
     wait(lambda: "Invalid job id" in lab.run("scontrol", "show", "job", crashed).stderr)
     known = lab.run(sys.executable, "-c", ASK.format(crashed)).stdout
     assert "FAILED 0 11 n3 sacct" == known.strip()
+    wait(lambda: "Invalid job id" in lab.run("scontrol", "show", "job", submitted).stderr)
+    told = hpslurm(lab, "report", submitted, "--results", results)
+    again = f"sbatch --parsable -w n2 {script} --lr 1e-4"
+    assert [f"Again     {again}"] == [line for line in told.splitlines() if line.startswith("Again")]
+    lab.run("bash", "-c", again, check=True)
 
 
 @pytest.mark.skipif(bool(accounting.missing()), reason="needs slurmdbd and MariaDB (`make test` as root installs them)")

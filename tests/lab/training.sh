@@ -1,13 +1,13 @@
 #!/bin/bash
-# A rank of a training job that has no GPU: what it prints is what PyTorch and NCCL print. With a file named as its
-# argument it trains until that file is there; then the GPU of n2 is gone, and every rank says how that looked to it.
+# A rank of a training job that has no GPU: what it prints is what PyTorch and NCCL print. With more STEPS than one it
+# trains until $LAB/work/gpu-is-gone is there; then the GPU of n2 is gone, and every rank says how that looked to it.
 rank=$SLURM_PROCID
 node=$SLURMD_NODENAME
 echo "$node:$$:$$ [0] NCCL INFO comm 0x5581 rank $rank nranks $SLURM_NTASKS cudaDev 0 nvmlDev 0 busId b9000 - Init COMPLETE"
 echo "[rank$rank] step 100 loss 2.31"
-[ -z "$1" ] && exit 0
+[ -z "$STEPS" ] && exit 0
 for _ in {1..300}; do
-    [ -e "$1" ] && break
+    [ -e "$LAB/work/gpu-is-gone" ] && break
     sleep 0.1
 done
 if [ "$node" = n2 ]; then

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from hpslurm.core.values import replace
-from hpslurm.nccl_tests import baseline, halving, html_page, likelihood, runs, search, sizes, steps, view, weigh
+from hpslurm.nccl_tests import (
+    baseline,
+    halving,
+    html_page,
+    likelihood,
+    runs,
+    search,
+    sizes,
+    steps,
+    stopped,
+    view,
+    weigh,
+)
 from hpslurm.nccl_tests.likelihood import Doubtful, Explanation, Noise
 from hpslurm.nccl_tests.runs import Options
+from hpslurm.scan.nccl_tests import Output
 
 TCP, HALF, NVLS, HOST_MEMORY = "TCP", "a half on a pair", "NVLS", "host memory"
 
@@ -188,3 +203,47 @@ def test_a_bar_has_thirty_characters_and_below_eight_there_is_none(room: int, le
 )
 def test_marks_of_an_axis_are_one_two_or_five_times_a_power_of_ten(step: float, rounded: float) -> None:
     assert pytest.approx(rounded) == html_page._round_step(step)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "left", "again"),
+    [
+        (100.0, 100.0, 8, False),  # no difference at first sight: nothing more can be told
+        (80.0, 100.0, 8, True),  # weak or strong, it is tried again
+        (100.0, 80.0, 8, True),
+    ],
+)
+def test_one_comparison_of_halves_decides_whether_there_is_another(
+    first: float, second: float, left: int, again: bool
+) -> None:
+    nodes = tuple(f"n{number}" for number in range(8))
+    halves = halving._halves(nodes, nodes)
+    groups = [
+        SimpleNamespace(run=runs.Run(runs.GROUP, tuple(names)), value=value)
+        for names, value in ((nodes, 90.0), (halves[0], first), (halves[1], second))
+    ]
+    weighed: Any = SimpleNamespace(state=SimpleNamespace(nodes=nodes), groups=groups, shares=[0.95, 0.9, 0.87])
+    candidates, more = halving.halving(weighed)
+    assert (left, again) == (len(candidates), more)
+
+
+@pytest.mark.parametrize(
+    ("status", "average", "wrong", "told"),
+    [
+        (0, None, 0, False),
+        (None, None, 0, False),
+        (1, None, 0, True),
+        (6, None, 0, True),
+        (6, False, 0, False),
+        (6, None, 1, False),
+        (7, False, 0, False),
+        (8, False, 0, True),
+        (5, False, 0, True),
+    ],
+)
+def test_exit_codes_6_and_7_stand_for_wrong_data_and_averages(
+    status: int | None, average: bool | None, wrong: int, told: bool
+) -> None:
+    table: Any = SimpleNamespace(average_ok=average, rows=[SimpleNamespace(wrong=wrong)], bounds_ok=None)
+    facts: Any = SimpleNamespace(status=status, output=Output("out"))
+    assert told == (stopped._bad_status(facts, table) is not None)

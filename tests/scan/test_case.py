@@ -108,9 +108,29 @@ def test_gpudirect_plays_no_part_where_all_ranks_are_on_one_node(ranks: tuple[in
     assert staged == (diagnose(log.encode()).cause == "gdr_missing")
 
 
-@pytest.mark.parametrize("uptime, cause", [(59.0, "healthy"), (61.0, "iface_wrong")])
+@pytest.mark.parametrize("uptime, cause", [(119.0, "healthy"), (121.0, "iface_wrong")])
 def test_what_a_booting_kernel_does_not_find_is_no_trouble(uptime: float, cause: str):
     assert (
         cause
         == diagnose(f"[ {uptime}45545] mei_me 0000:00:16.0: Device doesn't have valid ME Interface\n".encode()).cause
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "time", "other_line", "other_time", "first"),
+    [
+        (9, 1.0, 5, 1.5, True),  # in one file the clock decides, however near
+        (5, 1.5, 9, 1.0, False),
+        (5, 1.0, 9, 1.0, True),
+        (9, 1.0, 5, 1.0, False),
+        (-5, None, -9, None, False),  # counted from the end
+        (9, None, -9, None, True),
+        (-9, None, 9, None, False),
+        (0, None, -1, None, True),
+    ],
+)
+def test_of_two_lines_of_a_file_the_clock_tells_which_came_first_and_then_their_place(
+    line: int, time: float | None, other_line: int, other_time: float | None, first: bool
+) -> None:
+    event, other = known("cuda-oom", line, time=time), known("cuda-oom", other_line, time=other_time)
+    assert first == case_of(event, other).before(event, other)

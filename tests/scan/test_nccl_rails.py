@@ -42,6 +42,8 @@ def said(text, host="ip-10-1-0-1"):
         ("Channel 00/0 : 3[3] -> 11[3] [send] via NET/Libfabric/3/GDRDMA", 3, 3, {3}),
         ("Channel 00/0 : 11[3] -> 3[4] [receive] via NET/AWS Libfabric/2/GDRDMA", 3, 4, {2}),
         ("Channel 12 : 0[901c0] -> 8[901c0] [receive] via NET/AWS Libfabric/0", 8, None, {0}),
+        ("Channel 12 : 0[901] -> 8[901] [receive] via NET/AWS Libfabric/0", 8, None, {0}),
+        ("Channel 12 : 0[15] -> 8[15] [receive] via NET/AWS Libfabric/0", 8, 15, {0}),
         ("Ring 00 : 7 -> 8 [send] via NET/AWS Libfabric/0", 7, None, {0}),
         ("Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/1/GDRDMA/Shared", 0, 0, {1}),
         ("Channel 00/0 : 0[0] -> 8[0] [send] via NET/Libfabric/9999", 0, 0, {9999}),
@@ -179,3 +181,19 @@ def test_the_table_of_a_large_run_is_cut_and_says_so():
     table = view.nic_lines(rails_of(lines_of(model, hosts)))
     assert view.MOST_RANKS + 2 == len(table)
     assert "ranks more" in table[-1]
+
+
+def ranks(*used, over=True):
+    rails = Rails()
+    for number, devices in enumerate(used):
+        rank = rails.rank("n1", number)
+        rank.gpu, rank.devices, rank.over = number, set(range(devices)), over
+    return [(uneven.rank, uneven.count, uneven.usual) for uneven in nccl_rails.uneven(rails)]
+
+
+def test_a_gpu_with_fewer_nics_than_most_of_its_node_is_uneven():
+    assert [(3, 1, 4)] == ranks(4, 4, 4, 1)
+    assert [(2, 1, 4)] == ranks(4, 4, 1)  # two of three are most
+    assert [] == ranks(4, 4, 1, 1)  # half are not
+    assert [] == ranks(4, 4, 4, 0)  # one that used none took another way
+    assert [] == ranks(4, 4, 4, 1, over=False)

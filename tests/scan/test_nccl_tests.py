@@ -414,3 +414,49 @@ def test_labels_that_no_launcher_of_ours_prints_are_no_hindrance(prefix):
 def test_a_table_that_somebody_numbered_by_hand_is_none():
     half = "8142.6  131.87  230.77  2e-07"
     assert [] == output.read([f"   1   1073741824     268435456     float     sum   {half}   {half}"]).tables
+
+
+@pytest.mark.parametrize(
+    ("rest", "known"),
+    [
+        ("float sum -1 100.5 10.1 18.9 0 99.9 10.2 19.0 0", True),  # 13 words
+        ("float sum 100.5 10.1 18.9 0e+00 99.9 10.2 19.0 0e+00", True),  # 12, before 2.12
+        ("float 100.5 10.1 18.9 0e+00 99.9 10.2 19.0 0e+00", True),  # 11, of all_gather then
+        ("float sum -1 100.5 10.1 18.9 0", True),  # 9, out of place only
+        ("float sum 100.5 10.1 18.9 0e+00", True),  # 8
+        ("float 100.5 10.1 18.9 0e+00", False),
+        ("float sum -1 100.5 10.1 18.9 0 99.9 10.2 19.0 0 7", False),
+    ],
+)
+def test_rows_without_a_header_are_known_by_their_number_of_words(rest: str, known: bool) -> None:
+    rows = [f"{1 << power} {1 << power - 2} {rest}" for power in (20, 21, 22)]
+    tables = output.read(rows).tables
+    assert known == any(table.headless and len(table.rows) == 3 for table in tables)
+
+
+def test_of_a_table_nothing_is_known_at_first() -> None:
+    table = output.Table()
+    assert not (table.cut or table.shortened or table.headless or table.announced or table.concluded)
+    assert (0, 0, 0) == (table.copies, table.torn, table.first_line)
+
+
+@pytest.mark.parametrize(
+    ("smallest", "largest", "step", "by_factor", "rows"),
+    [
+        (1, 1, 2, True, 1),
+        (8, 8, 2, True, 1),
+        (8, 15, 2, True, 1),
+        (8, 16, 2, True, 2),
+        (8, 64, 2, True, 4),
+        (8, 64, 1, True, 1),
+        (8, 64, 8, False, 8),
+        (8, 71, 8, False, 8),
+        (8, 72, 8, False, 9),
+        (16, 8, 2, True, None),
+        (0, 8, 2, True, None),
+        (8, 64, 0, True, None),
+    ],
+)
+def test_how_many_rows_a_run_has(smallest: int, largest: int, step: int, by_factor: bool, rows: int | None) -> None:
+    asked = output.Parameters(1, 8, smallest, largest, step, by_factor, 20, True)
+    assert rows == asked.row_count()

@@ -6,7 +6,7 @@ import pytest
 
 from hpslurm.core.finding import NOISE
 from hpslurm.scan import trouble
-from hpslurm.scan.patterns import benign, compiled, table
+from hpslurm.scan.patterns import Pattern, benign, compiled, table
 from hpslurm.scan.prefix import bare
 from tests.scan.cases import events_of
 
@@ -29,3 +29,9 @@ def test_a_benign_row_says_why_its_example_is_normal_where_it_looks_like_trouble
     assert benign(row.example) is not None
     events = [event for event in events_of(row.example.encode() + b"\n") if event.pattern == "benign"]
     assert [True] * trouble.may_be(row.example) == [bool(event.fact("why")) for event in events]
+
+
+def test_a_row_of_the_table_is_nothing_special_unless_it_says_so():
+    plain = Pattern(0, "x", "NCCL", "means", "root", "regex", "example")
+    assert not (plain.transient or plain.echo or plain.part or plain.benign or plain.late or plain.teardown)
+    assert (0, 0) == (plain.weight, plain.section)

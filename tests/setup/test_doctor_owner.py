@@ -49,6 +49,8 @@ def test_whatever_others_may_change_is_named(install, path):
     one = install.parent.parent / path
     one.chmod(0o775)
     assert [(path, "mode 0775")] == loose(install)
+    one.chmod(0o4757)
+    assert [(path, "mode 4757")] == loose(install)
     one.chmod(0o755)
     os.chown(one, 1234, 0)
     assert [(path, "owned by uid 1234")] == loose(install)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import http.server
 import re
-import shutil
-import subprocess
+import threading
+from functools import partial
 from html.parser import HTMLParser
 
 import pytest
@@ -19,8 +20,8 @@ from hpslurm.core.probe import Result
 from hpslurm.core.records import Record
 from hpslurm.show import page as html
 from hpslurm.sources.slurm import SlurmNode
+from tests.show import browser
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 EVIL = "</script><script>document.title='owned'</script><img src=x onerror=document.title='owned'>'\"&"
 BAD = Rule("efa-missing", P0, "EFA devices missing", "debugging-guide.md § 6")
 SLOW = Rule("shm-small", P1, "Shared memory small", "debugging-guide.md § 17")
@@ -132,33 +133,82 @@ def test_a_column_that_no_node_has_is_left_out() -> None:
     assert ["Node", "Role", "Slurm", "Record", "Findings"] == heads
 
 
-def rendered(path, *options):
-    """The page's DOM after its script ran, in a real browser."""
-    words = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={path.parent}/profile"]
-    words += ["--dump-dom", f"file://{path}{''.join(options)}"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
-    return done.stdout
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    """One for all tests. It takes ``report.test`` for this machine: an address whose pages get no clipboard."""
+    if browser.CHROMIUM is None:
+        pytest.skip("needs chromium: apt-get install chromium")
+    options = ("--host-resolver-rules=MAP report.test 127.0.0.1",)
+    with browser.Browser(tmp_path_factory.mktemp("profile"), *options) as started:
+        yield started
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium")
-def test_in_a_browser_the_script_runs_the_filter_works_and_foreign_script_does_not(tmp_path):
+def test_in_a_browser_the_script_runs_the_filter_works_and_foreign_script_does_not(tmp_path, chromium):
     path = tmp_path / "report.html"
     path.write_text(page(finding(text=EVIL), finding(SLOW, "ip-10-1-0-3"), reason=EVIL))
-    text = rendered(path)
-    assert "3 of 3 nodes" in text  # the policy that the page gives itself lets its own script run
-    assert "<title>hpslurm diagnose · demo</title>" in text
-    assert text.count('<pre class="command">') == text.count(">copy</button>") > 0
-    filtered = rendered(path, "#efa-missing")
-    assert "1 of 3 nodes" in filtered
-    assert 2 == len(re.findall(r"<tr [^>]*hidden", filtered))
+    shown = chromium.open(path.as_uri())
+    # the policy that the page gives itself lets its own script run
+    assert "3 of 3 nodes" == shown.value("document.getElementById('shown').textContent")
+    assert "hpslurm diagnose · demo" == shown.value("document.title")
+    shown.click("document.getElementById('words')")
+    shown.type("EFA-missing")
+    assert "1 of 3 nodes" == shown.value("document.getElementById('shown').textContent")
+    assert 2 == shown.value("document.querySelectorAll('#nodes tr[hidden]').length")
+    filtered = chromium.open(f"{path.as_uri()}#shm-small")
+    assert "1 of 3 nodes" == filtered.value("document.getElementById('shown').textContent")
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium")
-def test_in_a_browser_ten_thousand_nodes_are_sorted_by_the_column_that_is_clicked(tmp_path):
+def test_in_a_browser_ten_thousand_nodes_are_sorted_by_the_column_that_is_clicked(tmp_path, chromium):
     path = tmp_path / "report.html"
     path.write_text(page(finding(), count=10_000))
     assert path.stat().st_size < 6_000_000
-    text = rendered(path, "#|0")  # as a click on the head of the first column
-    names = re.findall(r"■</span> (ip-10-1-0-\d+)</td>", text)
-    assert (10_000, ["ip-10-1-0-1", "ip-10-1-0-2", "ip-10-1-0-3"]) == (len(names), names[:3])
-    assert 'aria-sort="ascending"' in text
+    shown = chromium.open(path.as_uri())
+    names = "[...document.querySelectorAll('#nodes tbody tr')].map(row => row.cells[0].textContent.split(' ').pop())"
+    head = "document.querySelector('#nodes th')"
+    for first, last, order in (("1", "10000", "ascending"), ("10000", "1", "descending")):
+        shown.click(head)
+        listed = shown.value(names)
+        assert (10_000, f"ip-10-1-0-{first}", f"ip-10-1-0-{last}") == (len(listed), listed[0], listed[-1])
+        assert order == shown.value(f"{head}.ariaSort")
+
+
+COMMAND = f"srun -w {{nodes}} sh -c 'dmesg  | grep -e \"a & <b>\" | tail -{'4' * 120}'"
+
+
+@pytest.mark.parametrize("host", ["", "http://127.0.0.1", "http://report.test"])  # the last one has no clipboard for us
+def test_in_a_browser_the_copy_button_puts_exactly_the_command_into_the_clipboard(tmp_path, chromium, served, host):
+    path = tmp_path / "report.html"
+    command = COMMAND + (host or "file")  # another one each time: the clipboard keeps the last
+    steps = [Suggestion(LOOK, "see them", command)]
+    path.write_text(page(BAD.found("31 of 32", suggest=steps, subject="ip-10-1-0-2")))
+    shown = chromium.open(f"{host}:{served}/report.html" if host else path.as_uri())
+    assert (host != "http://report.test") == shown.value("!!navigator.clipboard")
+    button = "document.querySelector('ol.steps button')"
+    shown.click(button)
+    shown.wait_for(f"{button}.textContent === 'copied'")
+    assert command.replace("{nodes}", "ip-10-1-0-2") == chromium.open(browser.PASTE_INTO).paste()
+
+
+def test_in_a_browser_that_copies_nothing_the_button_does_not_say_that_it_did(tmp_path, chromium):
+    path = tmp_path / "report.html"
+    path.write_text(page(finding()))
+    shown = chromium.open(path.as_uri())
+    shown.value("navigator.clipboard.writeText = () => Promise.reject(), document.execCommand = () => false")
+    shown.click("document.querySelector('ol.steps button')")
+    shown.wait_for("document.querySelector('ol.steps button').textContent === 'selected: press Ctrl+C'")
+    assert "srun -w ip-10-1-0-2 ls" == shown.value("getSelection().toString()")
+
+
+@pytest.fixture
+def served(tmp_path):
+    """The port of a server that hands out the files of the test's folder."""
+    handler = partial(QuietHandler, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass

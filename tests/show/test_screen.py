@@ -60,6 +60,26 @@ def test_rows_that_do_not_fit_are_counted() -> None:
     assert lines[-1] == "… and 64 rows more, 64 nodes (64 P0): -v has them"
 
 
+def of(words: str, *nodes: str) -> Plan:
+    return Plan(nodes, (Trouble(Rule("node-drained", P1, "t", "r"), words),), ())
+
+
+def test_rows_that_read_the_same_once_they_are_cut_are_one_row_and_others_stay() -> None:
+    far = "x " * 200
+    pair = of(f"{far} one", "n1", "n2"), of(f"{far} other", "n4")
+    with as_wide_as(100):
+        same = [line for line in screen.lines(Screen("FAIL", "x", plans=pair)) if " P1 " in line]
+        unlike = screen.lines(Screen("FAIL", "x", plans=(*pair, of("y", "n5"), of("z", "n6"))))
+    assert ["n[1-2,4]"] == [line.split()[0] for line in same]
+    assert ["n[1-2,4]", "n5", "n6"] == [line.split()[0] for line in unlike if " P1 " in line]
+
+
+def test_the_first_line_uses_the_whole_width() -> None:
+    with as_wide_as(100):
+        fits, longer = (screen.lines(Screen("FAIL", "x" * count)) for count in (93, 94))
+    assert (1, 2) == (len(fits), len(longer))
+
+
 def test_what_is_wanted_least_is_left_out_of_six_lines() -> None:
     long = "word " * 30
     fields = tuple((name, long) for name in ("Saw", "Victims", "Missing", "Seen"))

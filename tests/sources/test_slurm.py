@@ -132,6 +132,37 @@ def test_a_job_is_read_from_text_with_blanks_in_its_paths():
     assert (6, 1, 60) == (job.array_job, job.array_task, job.end_time - job.start_time)
 
 
+@pytest.mark.parametrize(
+    "printed, known",
+    [
+        ("   Command=/fsx/a b.sh --x\n   SubmitLine=sbatch a b.sh --x\n", ("/fsx/a b.sh --x", "sbatch a b.sh --x")),
+        ("   Command=(null)\n", (None, None)),
+        ("   Command=/fsx/a.sh x\ny\n   SubmitLine=sbatch --wrap a\n\nb\n", (None, None)),  # cut at a line break
+    ],
+)
+def test_the_script_of_a_job_is_what_scontrol_prints_on_one_line(printed, known):
+    (job,) = slurm.jobs_of_text(JOB.format(name="").replace("   WorkDir=", f"{printed}   WorkDir="))
+    assert (*known, "/fsx/my run") == (job.command, job.submit_line, job.work_dir)
+
+
+@pytest.mark.parametrize(
+    "row, known",
+    [
+        ("7|1001|sbatch -N2 a.sh\n", "sbatch -N2 a.sh"),
+        ("7|1001|sbatch --wrap a  b\n", "sbatch --wrap a  b"),
+        ("7|1001|sbatch --wrap a\n7|0|sbatch b\n", ""),
+        ("7|1001|sbatch a.sh\n8|1001|sbatch b.sh\n", ""),
+        ("7|0|sbatch a.sh\n", ""),
+        ("", ""),
+    ],
+)
+def test_the_line_of_a_job_is_what_the_accounting_prints_of_that_very_job_and_user(host_with, row, known):
+    (job,) = slurm.jobs_of_text(JOB.format(name="").replace("ArrayJobId=6 ArrayTaskId=1 ", ""))
+    host = host_with({"/commands/sacct_line.txt": row.replace("|", SACCT_MARK)}, env={})
+    assert known == slurm.submit_line(host, replace(job, source="scontrol and sacct"))
+    assert "" == slurm.submit_line(host, job)  # one that did not answer is not asked a second time
+
+
 def test_a_job_name_that_imitates_another_user_is_refused():
     # seen: Slurm prints a line break in a job name as it is, so the name could claim any uid
     with pytest.raises(Unknown, match="imitates UserId="):
@@ -326,6 +357,15 @@ def test_a_jobs_name_that_imitates_a_row_is_a_name() -> None:
     assert [7] == [job.id for job in slurm.jobs_of_sacct(f"{good}\n{forged}\n{long}\n")]
 
 
+def test_a_job_name_that_imitates_a_row_of_another_user_does_not_make_the_job_theirs(host_with) -> None:
+    """Seen: the accounting prints a line break in a name as it is."""
+    forged = sacct_row(UID="0", User="root", State="COMPLETED")
+    text = "\n".join((sacct_row(JobName="a"), forged, sacct_row(JobIDRaw="8", UID="0"), sacct_row(State="TIMEOUT")))
+    host = of_many(host_with, **{"/commands/sacct.txt": text, "/commands/scontrol_job_json.txt": '{"jobs": []}'})
+    job = slurm.job(host, "7")
+    assert (1001, "FAILED") == (job.uid, job.state)
+
+
 @pytest.mark.parametrize("odd", ["\u2028", "\x85", "\x0b", "\x1c"])
 def test_what_only_looks_like_the_end_of_a_line_ends_none(odd: str) -> None:
     row = f"7|RUNNING|alice|1000|gpu|1|||n1|why{odd}8|RUNNING|x|0|gpu|1|||n2|"
@@ -355,7 +395,7 @@ def test_of_an_array_the_first_task_that_failed_is_told_and_not_the_last_one(hos
     job = slurm.job(host, "7")
     assert (6, 1, "the first that failed, 2 of 4 tasks") == (job.id, job.array_task, job.among)
     assert (8, "") == (slurm.job(host, "7_3").id, slurm.job(host, "7_3").among)
-    assert 7 == slurm.job(host, "7", one=True).id
+    assert 7 == slurm.job(host, "7", exact=True).id
 
 
 def test_of_an_array_that_went_well_it_is_said_that_no_task_failed(host_with):
@@ -370,7 +410,7 @@ def test_a_heterogeneous_job_is_told_with_the_nodes_of_all_components_and_ends_a
     job = slurm.job(host, "1")
     assert (1, "FAILED", 3, "n1,n[2-3]") == (job.id, job.state, job.exit_code, job.nodes)
     assert ((2,), "2 components", "/w/o-1.out") == (job.parts, job.among, job.stdout)
-    assert () == slurm.job(host, "1", one=True).parts
+    assert () == slurm.job(host, "1", exact=True).parts
 
 
 def rows_of_sacct(host_with, *rows):
@@ -421,3 +461,10 @@ def test_a_component_is_named_by_a_plus_and_nothing_else(host_with, text):
 def test_the_nodes_that_a_job_was_planned_for_are_not_taken_for_its_own():
     text = JOB.format(name="").replace("NodeList=ip-10-1-0-[1-2]", "NodeList=n2 SchedNodeList=n2")
     assert ["n2"] == [job.nodes for job in slurm.jobs_of_text(text)]
+
+
+@pytest.mark.parametrize(("second", "found"), [("10:00:00", [7]), ("09:59:59", [])])
+def test_a_job_that_failed_a_day_ago_is_one_of_the_day(machine, second, found):
+    asked = machine(scontrol=NO_JSON + "true", sacct=day_of({"End": f"2026-11-30T{second}"}, ids=("7",)))
+    now = slurm.epoch("2026-12-01T10:00:00")
+    assert found == [job.id for job in slurm.failed_jobs(asked, 1001, now)[0]]

@@ -187,3 +187,12 @@ def test_nobodys_numbers_are_no_rights_to_read_with(tmp_path: Path, uid: int, gi
     taken = userfile.take(str(tmp_path / "x1.out"), uid, gid, own=False)
     assert (b"", True) == (taken.head, "is not read" in taken.note or "only root" in taken.note)
     assert [] == userfile.names(str(tmp_path), uid, gid, containing="1")
+
+
+def test_names_are_those_of_the_users_own_files_that_hold_the_number(home: Path) -> None:
+    for name in ("slurm-11.out", "slurm-1.out", "log-1-0", "other.out"):
+        (home / name).write_text("x")
+        own(home / name)
+    (home / "folder-1").mkdir()
+    own(home / "folder-1")
+    assert ["log-1-0", "slurm-1.out"] == userfile.names(str(home), *me(), containing="1")

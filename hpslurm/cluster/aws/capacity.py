@@ -93,7 +93,7 @@ def _short(group: Group, facts: Facts) -> Finding:
 
 def _failed(group: Group, facts: Facts) -> list[ClusterEvent]:
     """Attempts of the last hours that came to nothing, newest first."""
-    found = [
+    attempts = [
         event
         for event in facts.events
         if event.group == group.name
@@ -101,7 +101,7 @@ def _failed(group: Group, facts: Facts) -> list[ClusterEvent]:
         and (kind := kind_of(event)) is not None
         and kind.id in ATTEMPTS
     ]
-    return sorted(found, key=lambda event: -event.time)
+    return sorted(attempts, key=lambda event: -event.time)
 
 
 def _why(group: Group, attempts: list[ClusterEvent], moving: bool, facts: Facts) -> str:

@@ -41,7 +41,11 @@ def collect(view: View) -> Facts:
 
 
 def understand(text: str) -> str:
-    """What went wrong, in words; empty for a line that reports no failure."""
+    """What went wrong, in words; empty for a line that reports no failure.
+
+    >>> understand("Encountered FaultyInstance. Replace the Instance. Region: us-west-2")
+    'faulty instance: replace the instance'
+    """
     if bandwidth := _BANDWIDTH.search(text):
         return f"NCCL test reached {bandwidth['got']}, expected {bandwidth['want']} (GB/s)"
     if dcgm := _DCGM.search(text):

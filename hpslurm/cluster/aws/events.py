@@ -185,6 +185,12 @@ def _detailed(messages: dict[str, tuple[str, str]], event: ClusterEvent) -> Clus
 
 
 def parse(raw: dict[str, Any]) -> ClusterEvent:
+    """An event as ListClusterEvents lists it.
+
+    >>> event = parse({"EventId": "e1", "Description": "Instance is running", "InstanceGroupName": "workers"})
+    >>> event.text, event.group, event.level
+    ('Instance is running', 'workers', '')
+    """
     return ClusterEvent(
         id=str(raw.get("EventId", "")),
         time=seconds(raw.get("EventTime")) or 0.0,
@@ -206,7 +212,11 @@ def _worth_details(events: Iterable[ClusterEvent]) -> list[ClusterEvent]:
 
 
 def _failure(answer: Any) -> str:
-    """The first FailureMessage anywhere in the answer: AWS keeps adding branches that hold one."""
+    """The first FailureMessage anywhere in the answer: AWS keeps adding branches that hold one.
+
+    >>> _failure({"EventDetails": {"Metadata": [{"Instance": {"FailureMessage": "No capacity"}}]}})
+    'No capacity'
+    """
     if isinstance(answer, dict):
         if isinstance(text := answer.get("FailureMessage"), str) and text:
             return clean(text)
@@ -217,10 +227,14 @@ def _failure(answer: Any) -> str:
 
 
 def _metadata(answer: Any) -> str:
-    """The words of the details that name a state, as ``Component Slurmdbd, Reason DbUnreachable``."""
+    """The words of the details that name a state, as ``Component Slurmdbd, Reason DbUnreachable``.
+
+    >>> _metadata({"EventDetails": {"EventDetails": {"EventMetadata": {"S": {"Component": "Slurmdbd"}}}}})
+    'Component Slurmdbd'
+    """
     details = answer.get("EventDetails") or {}
-    found = list(_states((details.get("EventDetails") or {}).get("EventMetadata") or {}))
-    return clean(", ".join(f"{name} {value}" for name, value in found), 200)
+    states = list(_states((details.get("EventDetails") or {}).get("EventMetadata") or {}))
+    return clean(", ".join(f"{name} {value}" for name, value in states), 200)
 
 
 def _states(answer: Any) -> Iterator[tuple[str, str]]:
@@ -342,6 +356,11 @@ def _one_thing(before: ClusterEvent, event: ClusterEvent) -> bool:
 
 
 def _template(text: str) -> str:
+    """The text without what names a single thing, so that like events are alike.
+
+    >>> _template("Instance i-0123456789abcdef0 failed to provision")
+    'Instance ID failed to provision'
+    """
     return _IDS.sub("ID", text)
 
 

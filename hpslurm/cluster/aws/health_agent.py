@@ -103,6 +103,12 @@ def fetch(
 
 
 def parse(raw: dict[str, Any]) -> LogLine:
+    """A line as FilterLogEvents lists it; the stream names group and instance.
+
+    >>> line = parse({"timestamp": 1796119200000, "logStreamName": "x", "message": "text"})
+    >>> line.time, line.instance, line.text
+    (1796119200.0, '', 'text')
+    """
     stream = str(raw.get("logStreamName", ""))
     match = _STREAM.fullmatch(stream)
     return LogLine(
@@ -166,7 +172,11 @@ CLEARED = None
 
 
 def understand(text: str) -> Report | None:
-    """One line of the agent; None for a line that reports no health event."""
+    """One line of the agent; None for a line that reports no health event.
+
+    >>> understand('{"level": "info", "msg": "healthy"}') is None
+    True
+    """
     if not MARK.search(text):
         return None
     try:

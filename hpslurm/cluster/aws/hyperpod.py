@@ -154,6 +154,13 @@ _NODES = ("sagemaker", "ListClusterNodes", "ClusterNodeSummaries")
 
 
 def parse_instance(raw: dict[str, Any], cluster: Cluster | None) -> Instance:
+    """An instance as ListClusterNodes lists it; the name of a node tells its address.
+
+    >>> instance = parse_instance({"InstanceId": "i-0123456789abcdef0", "InstanceGroupName": "workers",
+    ...     "InstanceStatus": {"Status": "Failed"}, "PrivateDnsHostname": "ip-10-1-0-3.ec2.internal"}, None)
+    >>> instance.node, instance.address, instance.status
+    ('ip-10-1-0-3', '10.1.0.3', 'Failure')
+    """
     node = str(raw.get("PrivateDnsHostname") or "").split(".")[0]
     match = _NODE_NAME.fullmatch(node)
     status = raw.get("InstanceStatus") or {}
@@ -413,7 +420,11 @@ def remedy(text: str) -> list[Suggestion]:
 
 
 def span(minutes: float) -> str:
-    """A time in the unit a person would use."""
+    """A time in the unit a person would use.
+
+    >>> span(119), span(120), span(48 * 60)
+    ('119 minutes', '2 hours', '2 days')
+    """
     if minutes < 120:
         return f"{int(minutes)} minutes"
     return f"{int(minutes / 60)} hours" if minutes < 48 * 60 else f"{int(minutes / 1440)} days"

@@ -94,6 +94,12 @@ def fetch_rules(aws: Aws, cluster: Cluster) -> tuple[tuple[SgRule, ...], str]:
 
 
 def parse_rule(raw: dict[str, Any]) -> SgRule:
+    """A rule as DescribeSecurityGroupRules lists it.
+
+    >>> rule = parse_rule({"GroupId": "sg-1", "IsEgress": True, "IpProtocol": "-1", "CidrIpv4": "0.0.0.0/0"})
+    >>> rule.egress, rule.range, rule.ports
+    (True, '0.0.0.0/0', (-1, -1))
+    """
     return SgRule(
         group=str(raw.get("GroupId", "")),
         egress=bool(raw.get("IsEgress")),
@@ -130,6 +136,11 @@ def fetch_interfaces(aws: Aws, cluster: Cluster, instances: Iterable[Instance]) 
 
 
 def parse_interface(raw: dict[str, Any]) -> Interface:
+    """An interface as DescribeNetworkInterfaces lists it.
+
+    >>> parse_interface({"PrivateIpAddress": "10.1.0.3", "Groups": [{"GroupId": "sg-1"}], "SubnetId": "subnet-1"})
+    Interface(address='10.1.0.3', groups=('sg-1',), zone='', subnet='subnet-1')
+    """
     return Interface(
         address=raw.get("PrivateIpAddress") or "",
         groups=tuple(sorted(group["GroupId"] for group in raw.get("Groups") or () if group.get("GroupId"))),
@@ -227,9 +238,9 @@ def _judge_self(group: Group, rules: Mapping[str, list[SgRule]], cluster: Cluste
         )
 
 
-def _judge_pair(one: Group, other: Group, rules: Mapping[str, list[SgRule]], cluster: Cluster) -> Iterator[Finding]:
-    missing, suggest = [], [_look((*one.security_groups, *other.security_groups), cluster)]
-    for sender, receiver in ((one, other), (other, one)):
+def _judge_pair(first: Group, other: Group, rules: Mapping[str, list[SgRule]], cluster: Cluster) -> Iterator[Finding]:
+    missing, suggest = [], [_look((*first.security_groups, *other.security_groups), cluster)]
+    for sender, receiver in ((first, other), (other, first)):
         out, into = sender.security_groups, receiver.security_groups
         if not out or not into:
             return
@@ -240,14 +251,14 @@ def _judge_pair(one: Group, other: Group, rules: Mapping[str, list[SgRule]], clu
             missing.append(f"{receiver.name} has no inbound rule from {sender.name}")
             suggest.append(_authorize(into[0], out[0], False, cluster))
     # Where a group cannot even talk to itself, that is the finding, and mending it may mend this.
-    if missing and set(one.security_groups) != set(other.security_groups):
+    if missing and set(first.security_groups) != set(other.security_groups):
         yield APART.found(
-            f"a job over {one.name} and {other.name} cannot use EFA: {'; '.join(missing)}",
+            f"a job over {first.name} and {other.name} cannot use EFA: {'; '.join(missing)}",
             evidence=[
-                Evidence(group.name, "security groups " + " ".join(group.security_groups)) for group in (one, other)
+                Evidence(group.name, "security groups " + " ".join(group.security_groups)) for group in (first, other)
             ],
             suggest=suggest,
-            subject=one.name,
+            subject=first.name,
         )
 
 

@@ -61,6 +61,11 @@ def fetch(aws: Aws, cluster: Cluster) -> tuple[tuple[Subnet, ...], str]:
 
 
 def parse(raw: dict[str, Any]) -> Subnet:
+    """A subnet as DescribeSubnets lists it.
+
+    >>> parse({"SubnetId": "subnet-1", "AvailabilityZone": "us-west-2a", "AvailableIpAddressCount": 3})
+    Subnet(id='subnet-1', zone='us-west-2a', cidr='', free=3, vpc='')
+    """
     return Subnet(
         id=str(raw.get("SubnetId", "")),
         zone=str(raw.get("AvailabilityZone", "")),

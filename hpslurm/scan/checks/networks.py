@@ -6,6 +6,7 @@ import re
 
 from hpslurm.core import linear
 from hpslurm.scan.hit import Context, Hit, check
+from hpslurm.scan.trouble import BOOT
 
 
 @check("ncclinvalid")
@@ -45,9 +46,6 @@ def _iface(hit: Hit, match: re.Match[str], context: Context) -> bool:
 def _loopback(hit: Hit, match: re.Match[str], context: Context) -> bool:
     hit.peer = next(filter(None, match.groups()), "")
     return not any(re.search(r"\bn[Rr]anks 1\b", line) for line in context.after(120))  # alone, it needs no network
-
-
-BOOT = 120.0  # seconds of uptime in which links come and go
 
 
 _CARD = linear.compile(r"\b\w+ ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)\b")  # a driver, and which of its cards

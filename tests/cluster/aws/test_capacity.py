@@ -54,9 +54,10 @@ def test_scaling_whose_attempts_fail_is_a_lack_of_capacity(tmp_path):
     assert "attempts fail, the last one 30 minutes ago: no capacity for this instance type" in found.detail
 
 
-def test_attempts_of_another_day_do_not_speak_for_today(tmp_path):
-    world = short(ActiveOperations={"Scaling": 1}).event(7 * 60, PROVISION, failure=NO_CAPACITY)
-    assert "hyperpod-scaling" in look(tmp_path, world).ids(WORKERS)
+@pytest.mark.parametrize(("minutes", "rule"), [(359, "hyperpod-capacity"), (361, "hyperpod-scaling")])
+def test_attempts_of_more_than_six_hours_ago_do_not_speak_for_now(tmp_path, minutes, rule):
+    world = short(ActiveOperations={"Scaling": 1}).event(minutes, PROVISION, failure=NO_CAPACITY)
+    assert rule in look(tmp_path, world).ids(WORKERS)
 
 
 def test_instances_that_are_asked_for_and_not_there_are_told_as_that(tmp_path):

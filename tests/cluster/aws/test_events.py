@@ -6,6 +6,7 @@ from hpslurm.cluster.aws import events
 from hpslurm.cluster.aws.events import ClusterEvent, Facts
 from hpslurm.core.policy import Policy
 from hpslurm.core.values import replace
+from tests.cluster.aws.looking import WORKERS, World, look
 from tests.cluster.aws.test_hyperpod import HEALTHY, NOW, ONE, with_group
 
 FAILED = "Failed to provision EC2 Instance in Cluster demo and InstanceGroup worker-group-1"
@@ -117,3 +118,9 @@ def test_times_and_levels_are_read_under_their_real_names():
     raw = {"EventId": "1", "Description": "x", "EventLevel": "Warn", "InstanceId": "i-1", "InstanceGroupName": "g"}
     assert ClusterEvent("1", 0.0, "x", "Warn", "g", "i-1") == events.parse(raw)
     assert replace(events.parse(raw), level="") == events.parse(raw | {"EventLevel": None})
+
+
+@pytest.mark.parametrize(("minutes", "found"), [(24 * 60 - 2, True), (24 * 60 + 2, False)])
+def test_events_of_a_day_are_asked_for_whatever_is_read_of_logs(tmp_path, minutes, found):
+    seen = look(tmp_path, World().event(minutes, FAILED))
+    assert found == ("event-provision-failed" in seen.ids(WORKERS))

@@ -79,7 +79,7 @@ def test_six_hundred_failed_instances_of_two_thousand_are_a_report_that_can_be_r
     assert seen.text.count("\n") < 80
     assert 0 == seen.text.count("describe-cluster-node ")
     assert 1 == seen.text.count("InstanceStatus.Status==")
-    assert "600 of 2000 nodes are in trouble at once" in seen.text
+    assert "600 of 2,000 nodes are in trouble at once" in seen.text
     assert "600 of 2000 instances of worker-group-1 have status Failure" in seen.text
     assert sum(seen.calls.values()) < 45
 

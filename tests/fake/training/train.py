@@ -58,6 +58,7 @@ def train(group: comm.Group) -> None:
             if "TRAIN_READY" in os.environ:  # the others are here in the next moment
                 open(os.environ["TRAIN_READY"], "w").close()
             odd_work()
+        group.link_is_down = HOW == "network" and step == 3
         if HOW == "desync" and ODD and step == 2:
             group.barrier()
         if checkpoint:
@@ -75,6 +76,9 @@ def compute(step: int) -> None:
 def main() -> None:
     if HOW == "absent" and ODD:
         os._exit(0)
+    if prefix := os.environ.get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE"):  # as PyTorch does
+        os.mkfifo(f"{prefix}{comm.RANK}.pipe")
+        os.open(f"{prefix}{comm.RANK}.pipe", os.O_RDONLY | os.O_NONBLOCK)
     group = comm.Group()
     group.init_process_group()
     train(group)
