@@ -436,7 +436,7 @@ def test_an_array_that_only_the_accounting_knows_is_told_whole(host_with):
     job = slurm.job(host, "7")
     assert (9, 3, 2, "the first that failed, 1 of 3 tasks") == (job.id, job.array_task, job.exit_code, job.among)
     assert [8, 9] == [slurm.job(host, name).id for name in ("7_0", "7_3")]
-    assert (7, None) == (slurm.job(host, "7", one=True).id, slurm.job(host, "7", one=True).array_task)
+    assert (7, None) == (slurm.job(host, "7", exact=True).id, slurm.job(host, "7", exact=True).array_task)
 
 
 def test_a_heterogeneous_job_that_only_the_accounting_knows_is_told_whole(host_with):
