@@ -13,10 +13,10 @@ RESULTS=/var/lib/hpslurm
 # Once per node and job: the first task of the first step, and of the batch script.
 [ "${SLURM_LOCALID:-0}" = 0 ] || exit 0
 case "${SLURM_STEP_ID:-0}" in
-    0 | 4294967[0-9][0-9][0-9]) ;;
+    0 | -5 | 4294967[0-9][0-9][0-9]) ;; # -5: the batch script, on 26.05
     *) exit 0 ;;
 esac
-# A batch script's own task, which has no step id, came first on its node, and has said it.
+# A batch script's own task, whose step id is no number from 0 on, came first on its node, and has said it.
 [ "${SLURM_STEP_ID:-}" = 0 ] && [ "${ENVIRONMENT:-}" = BATCH ] && [ "${SLURM_NODEID:-0}" = 0 ] && exit 0
 [ -e /run/hpslurm.off ] && exit 0
 
