@@ -58,8 +58,8 @@ def _suggestions(verdict: Verdict, sample: Sample) -> Iterator[Suggestion]:
         yield Suggestion(
             LOOK,
             "have PyTorch write down each rank's collectives (flight recorder; the job goes on), then hang once more",
-            f"srun --overlap --jobid={job} --ntasks-per-node=1 sh -c 'for pipe in {pipes}*.pipe; "
-            'do echo 1 | dd of="$pipe" oflag=nonblock conv=nocreat status=none; done\'',
+            f"srun --overlap --jobid={job} --ntasks-per-node=1 sh -c 'for pipe in {pipes}*.pipe; do "
+            'test ! -p "$pipe" || echo 1 | dd of="$pipe" oflag=nonblock conv=nocreat status=none; done\'',
         )
     yield Suggestion(
         LOOK, "look twice, half a minute apart: does it still stand there", f"hpslurm hang {job} --again 30"

@@ -28,16 +28,20 @@ def named(*records: Record) -> str | None:
 
 
 def test_the_one_node_with_a_new_fault_of_hardware_is_named_with_its_gpu() -> None:
-    told = _hardware_of_one((record("n1", "epilog"), record("n2", "epilog", LOST)), JOB)
+    before = record("n1", "prolog"), record("n2", "prolog")
+    told = _hardware_of_one((*before, record("n1", "epilog"), record("n2", "epilog", LOST)), JOB)
     assert told is not None
     assert ("n2", UUID, OF_NODE, "high", "xid-79") == (told.host, told.gpu, told.blame, told.confidence, told.cause)
 
 
 def test_what_was_there_before_or_on_several_nodes_names_none() -> None:
     assert None is named(record("n2", "prolog", LOST), record("n2", "epilog", LOST))
-    assert "n2" == named(record("n1", "prolog", LOST), record("n2", "epilog", LOST))
-    assert None is named(record("n1", "epilog", LOST), record("n2", "epilog", LOST))
-    assert None is named(record("n1", "epilog"), record("n2", "epilog"))
+    before = record("n1", "prolog", LOST), record("n2", "prolog")
+    assert "n2" == named(*before, record("n1", "epilog", LOST), record("n2", "epilog", LOST))
+    assert None is named(record("n1", "prolog"), record("n2", "epilog", LOST))  # whether it came then, nobody knows
+    before = record("n1", "prolog"), record("n2", "prolog")
+    assert None is named(*before, record("n1", "epilog", LOST), record("n2", "epilog", LOST))
+    assert None is named(*before, record("n1", "epilog"), record("n2", "epilog"))
 
 
 @pytest.mark.parametrize(
@@ -49,7 +53,7 @@ def test_what_was_there_before_or_on_several_nodes_names_none() -> None:
     ],
 )
 def test_information_settings_and_what_a_program_did_are_no_fault_of_hardware(rule: Rule) -> None:
-    assert None is named(record("n2", "epilog", rule))
+    assert None is named(record("n2", "prolog"), record("n2", "epilog", rule))
 
 
 @pytest.mark.parametrize(

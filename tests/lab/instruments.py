@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 import sys
 import threading
 import time
@@ -67,12 +68,11 @@ sys.exit(main())
 """
 
 
-def program(folder: Path) -> str:
+def program(folder: Path) -> None:
     path = folder / "hpslurm"
     folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(PROGRAM)
-    path.chmod(0o755)
-    return str(path)
+    # By a program: what we have open for writing, whoever is started now keeps open, too ("text file busy").
+    subprocess.run(["install", "-m", "755", "/dev/stdin", path], input=PROGRAM, text=True, check=True)
 
 
 def node(root: Path, library: Path, scenario: str = WAITING) -> None:

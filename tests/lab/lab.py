@@ -493,10 +493,14 @@ class Lab:
                 prepare()
 
         key = key or program
-        argv = [shutil.which(program, path=SYSTEM_PATH) or program, *words]
+        file = shutil.which(program, path=SYSTEM_PATH) or program
+        # Not every daemon has its lab's folder among its words: then its own name tells whose it is.
+        own = file if any(self.folder in word for word in words) else self.path("run", os.path.basename(file))
+        argv = [own, *words]
         with open(self.path("log", f"{key}.out"), "ab") as out:
             child = subprocess.Popen(
                 argv,
+                executable=file,
                 # A short, known environment, as a systemd unit gives; the mark goes on to slurmstepd.
                 env={"PATH": SYSTEM_PATH, "LANG": "C.UTF-8", "SLURM_CONF": self.conf, MARK: self.id, **(env or {})},
                 cwd="/",

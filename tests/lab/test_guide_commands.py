@@ -165,7 +165,8 @@ STATUSES = {
 SILENT = (
     r"^(sudo )?scontrol (update|release|reconfigure|cancel_reboot|reboot)|^(sudo )?(install -d|chmod|mkdir|rm|tail) "
     r"|^(find|export|eval) |^NODES=|^(CUDA|NCCL)_\w+=|^\w+=\S*$|^env \||^python -I$|^bash -p$"
-    r"|> [\w.-]+$|\| jq |grep (' D'|\" D\")|grep -i (pro|epi)log|-e edac|^ulimit -l 8|grep n3 \S+slurmctld\.log"
+    r"|> [\w.-]+$|\| jq |grep (' D'|\" D\")|grep -i (pro|epi)log|-e edac|conv=nocreat|^ulimit -l 8"
+    r"|grep n3 \S+slurmctld\.log"
 )
 
 

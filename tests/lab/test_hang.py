@@ -101,6 +101,7 @@ class Jobs:
 
     def instruments(self, library: Path) -> list[Path]:
         """What each node shows at each look; returns the nodes of which the counters move."""
+        instruments.program(Path(self.lab.path("seen")))
         for name in LOOKS:
             for node in ("n1", "n2", "n3", "n4"):
                 lost = (
@@ -111,7 +112,7 @@ class Jobs:
         return [Path(self.lab.path("seen", "link", node)) for node in ("n1", "n3", "n4")]
 
     def look(self, name: str) -> subprocess.CompletedProcess[str]:
-        program = instruments.program(Path(self.lab.path("seen")))
+        program = self.lab.path("seen", "hpslurm")
         if name == "no stacks":
             return self.lab.run(program, "hang", self.ids["eval"], env=instruments.NO_STACKS)
         return self.lab.run(program, "hang", self.ids["network"], env={"LAB_INSTRUMENTS": self.lab.path("seen", name)})

@@ -129,7 +129,9 @@ def test_the_epilog_keeps_why_a_job_failed_and_history_needs_no_report(month: Mo
     told = {(line["job"], line["node"]): line for line in kept(month, "*/*.jsonl")}
     line = told[int(month.named), "n1"]
     assert ("gpu_fell_off_bus", "n2", "3:0") == (line["cause"], line["culprit"]["host"], line["exit_code"])
-    assert {(int(month.named), "n1")} == set(told)  # the others' output is empty, and no hardware went
+    # no hardware went, and the others' output holds at most Slurm's own word of how they ended
+    others = {line["cause"] for (job, node), line in told.items() if (job, node) != (int(month.named), "n1")}
+    assert others <= {"node_fail", "job_cancelled"}, told
     nodes = {line["node"]: line for line in month.history() if line["type"] == "node_history"}
     assert ({"gpu_fell_off_bus": 1}, 1) == (nodes["n2"]["causes"], nodes["n2"]["named"])
 
@@ -138,7 +140,9 @@ def test_real_accounting_tells_of_jobs_and_nodes(month: Month) -> None:
     month.hpslurm("report", month.named, "--results", month.results)  # root, so it is kept
     lines = month.history()
     nodes = {line["node"]: line for line in lines if line["type"] == "node_history"}
-    assert ({"NODE_FAIL": 1}, 1) == (nodes["n1"]["causes"], nodes["n1"]["named"])
+    # the word of the accounting, or of what the epilog read in the job's output, if that was there in time
+    assert nodes["n1"]["causes"] in ({"NODE_FAIL": 1}, {"node_fail": 1})
+    assert 1 == nodes["n1"]["named"]
     assert {"ended by signal 11": 1} == nodes["n3"]["causes"]
     assert [int(month.crashed)] == nodes["n3"]["job_ids"]
     assert [int(month.named)] == nodes["n2"]["job_ids"]  # and not the one that was cancelled

@@ -118,7 +118,9 @@ class TestRecorded:
         assert {("lab", "root(0)")} == {(event.cluster, event.user) for event in events}
 
     def test_one_job_whose_name_has_a_bar_and_a_line_break(self, release: str) -> None:
-        (job,) = slurm.jobs_of_sacct((SAMPLES / release / "sacct_job.txt").read_text())
+        text = (SAMPLES / release / "sacct_job.txt").read_text()
+        # recorded before JobID was asked for as well, which of a plain job is the same number
+        (job,) = slurm.jobs_of_sacct(text.replace("1\x1f", "1\x1f1\x1f", 1))
         assert (1, "FAILED", 7, 0, "n[1-3]", "root") == (
             job.id, job.state, job.exit_code, job.uid, job.nodes, job.user,
         )  # fmt: skip
