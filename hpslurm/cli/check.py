@@ -33,10 +33,7 @@ SECONDS = 20.0  # for all programs together
 @options.strict("Count what could not be checked as found.")
 @options.policy_path()
 @options.verbose()
-@click.option("--pieces", is_flag=True, hidden=True)  # how --all-nodes gets its JSON through srun
-@click.option(
-    "--all-nodes", is_flag=True, help="Inside an allocation: start one srun over its nodes, and compare them."
-)
+@options.all_nodes("compare")
 @click.option("--root", default="/", help="Look at a saved machine below this folder; {node} becomes the node's name.")
 def command(
     as_json: bool,

@@ -29,8 +29,7 @@ SECONDS = 20.0  # for all programs together
 @options.strict("Count what could not be checked as found.")
 @options.policy_path("The site's policy.")
 @options.verbose()
-@click.option("--pieces", is_flag=True, hidden=True)  # how --all-nodes gets its JSON through srun
-@click.option("--all-nodes", is_flag=True, help="Inside an allocation: start one srun over its nodes, and fold them.")
+@options.all_nodes("fold")
 @options.root
 def command(
     as_json: bool,

@@ -83,6 +83,16 @@ def strict(words: str = "Exit 3 also when something could not be checked.") -> C
     return click.option("--strict", is_flag=True, help=words)
 
 
+def all_nodes(then: str) -> Callable[[Command], Command]:
+    """--all-nodes, and --pieces, how it gets its JSON through srun."""
+    words = f"Inside an allocation: start one srun over its nodes, and {then} them."
+    return lambda command: _together(
+        command,
+        click.option("--pieces", is_flag=True, hidden=True),
+        click.option("--all-nodes", is_flag=True, help=words),
+    )
+
+
 def verbose(
     words: str = "Print everything: each finding with its evidence, and all that was looked at.",
 ) -> Callable[[Command], Command]:

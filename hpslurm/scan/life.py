@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from hpslurm.core import linear
 from hpslurm.core.finding import NOISE, Event
@@ -120,19 +121,18 @@ def _proof(path: str, lines: Lines) -> Iterator[Event]:
 
 def _restarts(path: str, lines: Lines) -> Iterator[Event]:
     """The last time that a launcher said that it starts its workers again, if they worked afterwards."""
-    work = 0
-    for number, line in reversed(lines):
-        work += _LIFE.search(line) is not None and _WORK.search(line) is not None
-        if _RESTART.search(line):
-            if work >= WORKED:
-                yield Event("restart", NOISE, path, number, line[:300])
-            return
+    at = next((at for at in reversed(range(len(lines))) if _RESTART.search(lines[at][1])), None)
+    if at is None:
+        return
+    number, said = lines[at]
+    if sum(bool(_LIFE.search(line) and _WORK.search(line)) for _, line in lines[at:]) >= WORKED:
+        yield Event("restart", NOISE, path, number, said[:300])
 
 
 def _last_words(path: str, lines: Lines) -> Iterator[Event]:
     """Where a file ends with the words of a program that did what it should: the first line that says so."""
-    spoken = [(number, line) for number, line in lines if line.strip() and not _TORN_DOWN.search(line)]
-    for number, line in spoken[-LAST_WORDS:]:
+    spoken = (entry for entry in reversed(lines) if entry[1].strip() and not _TORN_DOWN.search(entry[1]))
+    for number, line in reversed(list(islice(spoken, LAST_WORDS))):
         if _ENDED.search(line):
             yield Event("ended-well", NOISE, path, number, line[:300])
             return

@@ -54,9 +54,7 @@ class Month:
         return self.lab.path("shared")
 
     def hpslurm(self, *words: str) -> str:
-        done = self.lab.run(*PROGRAM, *words)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return told_by(self.lab, *words)
 
     def history(self, *words: str) -> list[dict[str, Any]]:
         told = self.hpslurm("history", "--no-aws", "--json", "--results", self.results, *words)
