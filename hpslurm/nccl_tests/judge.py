@@ -91,6 +91,8 @@ def _head(facts: Facts, table: Table, ranks: Ranks, nodes: int | None) -> Iterat
     gone = []
     if table.parameters is None:
         gone.append("no line '# nThread ...', so whether all sizes that were asked for ran cannot be said")
+    if facts.output.excerpt(table):
+        gone.append("no last lines either: an excerpt, and whether the run came to its end cannot be said")
     if table.shortened:
         gone.append(f"dots instead of rows: {count(table.missing, 'size')} left out")
     if table.headless:
