@@ -26,7 +26,8 @@ _WEB = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'", "&nbsp;": " ", "&
 # What nccl-tests prints first on a line, by its words; the sign before them may be lost.
 _OURS = linear.compile(
     r"nccl-tests version \S+ |Collective test (?:starting|concluded)|nThread \d|nGpus(?:\(\w+\))? \d{1,9} minBytes"
-    r"|Using devices|Rank\s{1,12}\d{1,9}\s{1,12}(?:Group\s{1,12}\d|Pid\s|on\s)|Out of bounds values|Avg bus bandwidth"
+    r"|Using devices|Rank\s{1,12}\d{1,9}\s{1,12}(?:Group\s{1,12}\d|Pid\s|on\s|uses\s)"
+    r"|Out of bounds values|Avg bus bandwidth"
     r"|Reducing maxBytes to|#\s{0,20}error: "
     r"|(?:size|bytes|Size(?: ?\(B\))?)\s{1,40}(?:(?:count|N)\s{1,40}type\b|[a-z# ]{0,60}(?:time|algbw|busbw)\b)"
 )
@@ -76,19 +77,21 @@ def bare(text: str) -> str:
     head = text[: MOST_PREFIX + 80]
     match = _OURS.search(head)
     if match is not None and match.start() <= MOST_PREFIX and not _BY_HAND.search(head[: match.start()]):
-        return _QUOTED.sub("", text[match.start() :])
+        return unquoted(text[match.start() :])
     if match is not None or (match := _ROW.search(head)) is None:
         return text
     before = text[: match.start()]
     if before.strip().isdigit() and "\t" not in before:
         return text
-    row = _QUOTED.sub("", text[match.start() :])
+    row = unquoted(text[match.start() :])
     return _THOUSANDS.sub(lambda number: number.group().replace(",", ""), row) if "," in row else row
 
 
 def unquoted(text: str) -> str:
-    """The line without the quotation mark, comma and ``\\n`` of a list of lines at its end."""
-    return _QUOTED.sub("", text)
+    """The line without the quotation mark, comma and ``\\n`` of a list of lines at its end, which nothing opened."""
+    match = _QUOTED.search(text)
+    sign = match.group().strip("\\rn, ") if match else ""
+    return text[: match.start()] if match and (not sign or text.count(sign) % 2) else text
 
 
 def size_of(word: str) -> int | None:

@@ -27,6 +27,7 @@ MOST_KEPT = 20  # lines of one kind that are kept as evidence
 _WIDTHS = {"half": 2, "bfloat16": 2, "float": 4, "double": 8, "int": 4}  # bytes; of types not here, one
 _WIDTHS |= {"int32": 4, "uint32": 4, "int64": 8, "uint64": 8}
 ROUNDED_BY = 16  # bytes of each rank by which a collective that splits its buffer may print less than was asked for
+SAME_AVERAGE = 0.01  # by which the mean of rounded figures may differ from the average that was printed
 MOST_RANKS = 1 << 16  # where the list of devices does not say
 
 # Where a run stopped, in the order of a run. Each value ends the sentence "it stopped ...".
@@ -196,7 +197,23 @@ class Table:
     @property
     def missing(self) -> int:
         """Sizes that were to run and have no row; rows of other sizes do not stand for them."""
+        return 0 if self.begins_later else self._missing
+
+    @property
+    def _missing(self) -> int:
         return sum(self._missing_of(sweep) for sweep in self.sweeps or [[]])
+
+    @property
+    def begins_later(self) -> bool:
+        """Whether somebody copied the largest sizes only: more are left out, and the average is that of more rows."""
+        wanted = self.parameters.row_count(self.reduced) if self.parameters else None
+        if wanted is None or self.parameters is None or self.average is None or self.torn or not self.footed:
+            return False
+        there = [self.parameters.index_of(row.size) for row in self.rows]
+        rates = [half.busbw for row in self.rows for half in row.halves]
+        if not rates or 2 * len(there) >= wanted or there != list(range(wanted - len(there), wanted)):
+            return False
+        return abs(sum(rates) / len(rates) - self.average) > SAME_AVERAGE * abs(self.average)
 
     def _missing_of(self, sweep: list[Row]) -> int:
         wanted = self.parameters.row_count(self.reduced) if self.parameters else None
@@ -309,11 +326,11 @@ _ASKED = linear.compile(
     r" warmup iters: \d+ iters: (\d{1,18})(?: agg iters: \d+)? validation: (\d{1,9})"
 )
 _DEVICE = linear.compile(
-    r"#?\s*Rank\s+(\d{1,9})(?:\s+Group\s+\d+)?(?:\s+Pid\s+\d+)?\s+on\s+(\S+)\s+device\s+\d+ "
+    r"#?\s*Rank\s+(\d{1,9})(?:\s+Group\s+\d+)?(?:\s+Pid\s+\d+)?\s+(?:on\s+(\S+)|uses)\s+device\s+\d+ "
     r"\[(?:0x)?([0-9a-fA-F:.]+)\] (.*\S)"
 )
 _PARAMETERS = linear.compile(r"#?\s*(?:nThread \d{1,9}|nGpus(?:\(\w+\))? \d)")
-_RANK = linear.compile(r"#?\s*Rank\s+\d{1,9}\s+(?:Group|Pid|on)\b")
+_RANK = linear.compile(r"#?\s*Rank\s+\d{1,9}\s+(?:Group|Pid|on|uses)\b")
 _DEVICES = linear.compile(r"#?\s*Using devices")
 _HEADER = linear.compile(r"#?\s*((?:[Ss]ize|bytes)(?:\s?\(B\))?\s.*(?:algbw|busbw|time)\b.*)$")
 _UNIT = re.compile(r"\([\w/]{1,8}\)$")
@@ -492,6 +509,11 @@ class _Stream:
         if "NCCL version" in text and (version := _NCCL_VERSION.search(text)):
             self.output.log.version = version.group(1)
         text = self._unlabelled(text)
+        if ": Test " in text and (failure := _FAILURE.search(text)) is not None:  # it may cut a row
+            self._trouble(text[failure.start() :])
+            text = text[: failure.start()]
+            if not text.strip():
+                return None
         half, self.half = self.half, ""
         if half and text.strip():
             for joined in (half + text, f"{half} {text}"):  # cut in a word, or between two without the blank
@@ -547,6 +569,9 @@ class _Stream:
         if _ASKED.match(text) or _DEVICE.match(text):
             self._line(text, number)
             return True
+        if ": Test " in text and (failure := _FAILURE.search(text)) is not None:
+            self._trouble(text[failure.start() :])
+            return True
         return False
 
     def _start_of(self, match: re.Match[str]) -> tuple[int, str]:
@@ -599,7 +624,7 @@ class _Stream:
             self._current(number)
         elif (match := _DEVICE.match(text)) is not None:
             table = self._current(number)
-            table.devices.append(Device(int(match.group(1)), match.group(2), match.group(3), match.group(4)))
+            table.devices.append(Device(int(match.group(1)), match.group(2) or "", match.group(3), match.group(4)))
             if match.group(1) == "0" and sum(device.rank == 0 for device in table.devices) > table.copies:
                 table.copies += 1
         elif (match := _HEADER.match(text)) is not None and _is_header(_names_of(match.group(1))):
@@ -612,7 +637,7 @@ class _Stream:
         elif self.table is not None and self.table.header and _is_piece(text):
             self.table.torn += 1
         else:
-            self._trouble(text)
+            self._trouble(text.lstrip())
 
     def _footer(self, table: Table, text: str) -> bool:
         if (match := _BOUNDS.match(text)) is not None:

@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parent / "public"
 BY_HAND = "n25.txt"  # its rows have numbers in front, which a label hides
 LABELLED = ("n01.txt", "n03.txt", "n19.txt")  # of Open MPI
 CASES = [case for case in toml.loads((FOLDER / "index.toml").read_text())["case"] if case["file"] != BY_HAND]
-ROW = re.compile(r"\s*\d+\s+\d+\s+[a-z]")
+ROW = re.compile(r"\s*\d+\s+\d+\s+[a-z](?!.*: Test )")
 Form = Callable[[str], str]
 
 
