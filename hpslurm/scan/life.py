@@ -20,13 +20,17 @@ _LIFE = linear.compile(
     r"Training (?:complete|finished|done)|tokens?/s|it/s\]|s/it\]|(?:samples?|img|images?)/s|Avg bus bandwidth|Out of bounds values : 0 OK|"  # noqa: E501
     r"throughput[ :=]+\d|elapsed time per iteration|Destroy COMPLETE|"
     r"Connected after \d+ retries|Step created for StepId|Completed store-based barrier for|"
-    r"\.\.\. passed$|All tests passed|Test [Pp]assed|now responding"
+    r"\.\.\. passed$|All tests passed|Test [Pp]assed|now responding|"
+    r":::ML\w|^\W*[Ss]tep[ :=\[]+\d+|\b\d+ ?/ ?\d+ (?:steps?|batches|iterations)\b|"
+    r"\b(?:accuracy|acc(?:_?@?1)?|top-?1|perplexity|ppl|reward|grad[_ ]norm|learning[_ ]rate|lr|fps|img/sec|"
+    r"(?:images|samples|sequences|tokens|frames|episodes)[ _](?:/|per[ _])sec\w*)\b['\"]?[ :='\"]+[-+]?\d|"
+    r"Application startup complete|Uvicorn running on|HTTP/1\.\d\"? 200"
 )
 # A step whose own figures are none shows nothing but that the program still runs.
 _NOT_A_NUMBER = linear.compile(r"(?i)(?:loss|grad(?:ient)?[ _]?norm)\W{0,4}nan\b")
 # Of these, what shows work itself, not only a start.
 _WORK = linear.compile(
-    r"(?i)\bloss\b|\bepoch\b|\bstep\b|\biter(?:ation)?\b|tok(?:en)?s?/s|it/s|s/it|(?:samples?|img|images?)/s"
+    r"(?i):::ML\w|\bloss\b|\bepoch\b|\bstep\b|\biter(?:ation)?\b|tok(?:en)?s?/s|it/s|s/it|(?:samples?|img|images?)/s"
     r"|passed|now responding"
 )
 # NCCL's set-up chose how to talk to other nodes.
@@ -43,6 +47,7 @@ _ENDED = linear.compile(
     r"\b(?:training|finetuning|trainer|fit|job|run|program|benchmark|experiment|all (?:tests|ranks|tasks|steps))\b"
     r"[^\n]{0,40}\b(?:finished|completed?|done|succeeded)\b(?: successfully)?"
     r"|\b(?:test|run)\b[^\n]{0,20}\bconcluded\b[^\n]{0,60}|\bstatus: SUCCEEDED"
+    r"|\bEND(?:ING|ED)?\b[^\n]{0,20}\bRUN\b(?: AT)?[\d :/AP-]{0,30}M?|\"status\": ?\"success\"[^\n]{0,80}"
     r"|\bEnd of run\b|\bFinalized processing group\b[^\n]{0,60}"
     r"|\brank ?\d+\]?:? (?:finished|done|completed)"
     r"|\bexit(?:ed)?(?: with)?(?: code| status)?[ :=]+0"

@@ -98,6 +98,30 @@ def bare(line: str) -> str:
     return line[match.end() :] if match else line
 
 
+# Of syslog and journalctl: the time, the host, then the service that speaks, with its pid.
+_SERVICE = linear.compile(
+    r"(?:<\d{1,3}>)?(?:[^\W\d][\w.]{2,9} +\d{1,2} [\d:]{8}|\d{4}-\d\d-\d\d[T ]\S+) \S+ ([\w.@/()-]+)\[\d+\]: "
+)
+# Those whose lines can be a job's or its launcher's own.
+_OF_JOBS = linear.compile(
+    r"(?i)(?:kernel|slurm|srun|sbatch|salloc|sack|munge|py|torch|deepspeed|accelerate|mpi|orte|prte|hydra|ray|vllm|sglang"
+    r"|nv|dcgm|cuda|nccl|rccl|jax|horovod|container|docker|podman|kubelet|enroot|pyxis|hpslurm|(?:ba)?sh$|train|job|task"
+    r"|worker|rank|run|[0-9a-f]{12})"
+)
+
+
+def is_of_other_service(line: str) -> bool:
+    """Whether a system service says it that has no part in a job.
+
+    >>> is_of_other_service("Aug 25 19:38:05 n1 sshd[920]: error: kex_exchange: Connection reset by peer")
+    True
+    >>> is_of_other_service("Aug 25 19:38:05 n1 slurmd[920]: error: Connection reset by peer")
+    False
+    """
+    match = _SERVICE.match(line)
+    return match is not None and _OF_JOBS.match(match[1]) is None
+
+
 def _seconds(
     year: int, month: int, day: int, hour: str, minute: str, second: str, fraction: str | None
 ) -> float | None:

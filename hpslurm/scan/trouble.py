@@ -108,8 +108,9 @@ def event_of(path: str, number: int, line: str, year: int) -> Event | None:
     begin = line[:PREFIX]
     uptime = _UPTIME.match(line)
     boots = uptime is not None and float(uptime[1]) < BOOT
-    informs, warns = boots or _LEVEL.search(begin) is not None, _WARNING.search(begin) is not None
-    gravity //= 2 if informs else 1
+    strange = prefix.is_of_other_service(line)
+    informs, warns = boots or strange or _LEVEL.search(begin) is not None, _WARNING.search(begin) is not None
+    gravity //= 3 if boots or strange else 2 if informs else 1
     mark = prefix.read(line, year)
     about = None if informs or warns or gravity < LEAST else subject_of(mark.text)
     event = Event("trouble", SYMPTOM, path, number, line, mark.time, mark.rank, mark.host, "undetermined",

@@ -20,7 +20,6 @@ CASES = {case["id"]: (folder, case) for folder in FOLDERS for case in cases(fold
 
 WRONG_CAUSE = {
     "c608": "MVAPICH names locked memory only inside an error stack of one line that ends with an abort",
-    "d701": "a connection that was not meant for NCCL closes; the training goes on after it",
     "e709": "Open MPI's warning about an unusual libfabric call; the program's own last lines show that it went on",
     "e714": "Omni-Path has no free context for a 25th process: no cause here has a name for that",
     "g905": "Chef's fatal lines come before the mount that failed",
@@ -33,7 +32,6 @@ WRONG_CAUSE = {
     "f1309": "two lines of a lost peer; only the thread knows the security group",
     "f1311": "a proxy's connect that fails without a word of the network",
     "k1826": "a job that was cancelled while Cray's launcher started it: its lines say that a reservation is gone",
-    "k1817": "a kernel that boots a machine unlike others; its lines of trouble are no cause, but stay unexplained",
     "k1727": "the test framework's OK stands thirteen lines before the end, and the clean-up complains after it",
     "g1311": "JAX falls back to the CPU in words of its own",
 }
