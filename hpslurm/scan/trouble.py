@@ -85,6 +85,12 @@ def subjects() -> tuple[Subject, ...]:
 
 
 @cache
+def emitters() -> tuple[tuple[re.Pattern[str], frozenset[str]], ...]:
+    """Whose lines can only be about some causes, by the words that they begin with."""
+    return tuple((linear.compile(row["regex"]), frozenset(row["causes"])) for row in _table()["emitter"])
+
+
+@cache
 def stems() -> tuple[str, ...]:
     return tuple(_table()["stems"])
 
@@ -128,7 +134,11 @@ def event_of(path: str, number: int, line: str, year: int) -> Event | None:
 
 
 def subject_of(text: str) -> Subject | None:
-    """What a line is about: the weightiest subject whose words it has outside of paths."""
+    """What a line is about: the weightiest subject that its emitter may mean and whose words it has outside of paths."""
     text = _PATH.sub(" ", text)
-    about = [row for row in subjects() if row.expression.search(text)]
+    may_mean = next((causes for expression, causes in emitters() if expression.search(text)), None)
+    about = [
+        row for row in subjects()
+        if (may_mean is None or row.cause in may_mean) and row.expression.search(text)
+    ]  # fmt: skip
     return max(about, key=lambda row: row.weight, default=None)
