@@ -134,7 +134,7 @@ def event_of(path: str, number: int, line: str, year: int) -> Event | None:
 
 
 def subject_of(text: str) -> Subject | None:
-    """What a line is about: the weightiest subject that its emitter may mean and whose words it has outside of paths."""
+    """What a line is about: the weightiest subject that its emitter may mean, by words outside of paths."""
     text = _PATH.sub(" ", text)
     may_mean = next((causes for expression, causes in emitters() if expression.search(text)), None)
     about = [
