@@ -113,6 +113,7 @@ _OF_JOBS = linear.compile(
 # What a library tells for those who debug it.
 _FOR_DEBUGGING = linear.compile(
     r"libfabric:[\w:]{1,80}\(\):\d+<(?:info|debug|trace)>|\[[^\n]{1,80}\bUCX +(?:DIAG|DEBUG|TRACE)\b"
+    r"|(?:\[[\dT:.-]{10,40}\]|slurm\w{1,8}:) (?:\[\S{1,20}\] )?debug\d?: "
 )
 
 
