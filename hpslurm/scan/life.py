@@ -38,7 +38,8 @@ _WORK = linear.compile(
 # Of slurmctld and slurmd: a job or a step that was served.
 _SERVES = linear.compile(
     r"launch task StepId=|Launching batch job \d|done with job$|_job_complete: JobId=\S+ done|sched: Allocate JobId"
-    r"|sched/\w+: _?\w*[Ss]tart\w*:? [^\n]{0,40}JobId=|_slurm_rpc_submit_batch_job: JobId=|task \d+ \(\d+\) exited with exit code 0"
+    r"|sched/\w+: _?\w*[Ss]tart\w*:? [^\n]{0,40}JobId=|_slurm_rpc_submit_batch_job: JobId="
+    r"|task \d+ \(\d+\) exited with exit code 0"
 )
 # NCCL's set-up chose how to talk to other nodes.
 _CHOSEN = linear.compile(
