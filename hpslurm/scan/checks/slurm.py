@@ -147,3 +147,9 @@ def _container(hit: Hit, match: re.Match[str], context: Context) -> bool:
 def _daemon_fatal(hit: Hit, match: re.Match[str], context: Context) -> bool:
     hit.turn_by("daemonfatal", match["text"])
     return True
+
+
+@check("tmpdir")
+def _tmpdir(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    """Slurm says whether it goes on without."""
+    return not any("Setting TMPDIR to /tmp" in line for line in [*context.before(40), *context.after(40)])
