@@ -95,7 +95,9 @@ def _shm_file_vanished(name: str, exception: str, frames: list[str]) -> bool:
 
 
 _OF_SCRIPT = linear.compile(r": line \d{1,6}: ")  # of a shell
-_FAILED = linear.compile(r"Watchdog caught|sigkill_handler|ChildFailedError|exited with exit code|Traceback \(most recent")
+_FAILED = linear.compile(
+    r"Watchdog caught|sigkill_handler|ChildFailedError|exited with exit code|Traceback \(most recent"
+)
 
 
 @check("modmiss")

@@ -59,7 +59,7 @@ _TAKEN_DOWN = re.compile(
 @check("afterdown")
 def _after_down(hit: Hit, match: re.Match[str], context: Context) -> bool:
     """A task that is killed once the step is being ended did not start it."""
-    if any(_TAKEN_DOWN.search(line) for line in context.before(60, 16384)):
+    if any(_TAKEN_DOWN.search(line) for line in context.before(200, 16384)):
         hit.turn("killed-after-down")
     return True
 
