@@ -20,7 +20,6 @@ CASES = {case["id"]: (folder, case) for folder in FOLDERS for case in cases(fold
 
 WRONG_CAUSE = {
     "c608": "MVAPICH names locked memory only inside an error stack of one line that ends with an abort",
-    "d701": "a connection that was not meant for NCCL closes; the training goes on after it",
     "e709": "Open MPI's warning about an unusual libfabric call; the program's own last lines show that it went on",
     "e714": "Omni-Path has no free context for a 25th process: no cause here has a name for that",
     "g905": "Chef's fatal lines come before the mount that failed",
@@ -33,12 +32,24 @@ WRONG_CAUSE = {
     "f1309": "two lines of a lost peer; only the thread knows the security group",
     "f1311": "a proxy's connect that fails without a word of the network",
     "k1826": "a job that was cancelled while Cray's launcher started it: its lines say that a reservation is gone",
-    "k1817": "a kernel that boots a machine unlike others; its lines of trouble are no cause, but stay unexplained",
+    "b509": "a daemon that finds no folder to work in: its set-up, and the truth knows no word for it",
     "k1727": "the test framework's OK stands thirteen lines before the end, and the clean-up complains after it",
     "g1311": "JAX falls back to the CPU in words of its own",
+    "n2004": "a benchmark of another make that is slow and says no word of it",
+    "n2022": "a server that can no longer reach another one, and whose clients go away before",
+    "n2026": "openib's help text tells which connection failed; what srun says later is louder",
 }
 # Known not to name, or to name another.
 WRONG_CULPRIT = {
+    "n2010": "the time limit ended the job on its only node",
+    "n2014": "the machine's name stands in a shell's prompt",
+    "n2016": "Ray names the node of the worker by its address, the truth by its name",
+    "n2022": "its cause is another",
+    "n2023": "the node is named where it is drained, lines after the driver",
+    "p2112": "the disk's address stands on the line that enables it again",
+    "p2114": "dmesg names no host; the journal beside it does",
+    "m1903": "a step that a person ended by hand, on the only node that it had",
+    "m1907": "the card's address stands in a list of all cards only",
     "h065": "the list names the node in full, the truth only its beginning",
     "h081": "the ranks that got stuck later print first",
     "r059": "the node is named and the rank is not: only torchrun's block has it, under another local rank",
