@@ -93,7 +93,7 @@ def _head(facts: Facts, table: Table, ranks: Ranks, nodes: int | None) -> Iterat
     if table.parameters is None:
         gone.append("no line '# nThread ...', so whether all sizes that were asked for ran cannot be said")
     if facts.output.excerpt(table):
-        gone.append("no last lines either: an excerpt, and whether the run came to its end cannot be said")
+        gone.append("no last lines either: an excerpt, and whether the run completed cannot be said")
     if table.begins_later:
         gone.append(f"sizes below {size_name(table.rows[0].size)} left out: the average is that of more rows")
     if table.shortened:
