@@ -519,7 +519,8 @@ class _Stream:
             for joined in (half + text, f"{half} {text}"):  # cut in a word, or between two without the blank
                 if (row := self._row(joined, number)) is not None or self._joined(half, joined, number):
                     return row
-            if _BEGUN.fullmatch(half + text) and (match is not None or _is_rest(text)):  # cut once more
+            more = match is not None or (_is_rest(text) and not _ROW.match(text))
+            if more and _BEGUN.fullmatch(half + text):  # cut once more
                 self.half = half + text
                 return None
             if match is not None and not text.strip():
