@@ -8,6 +8,7 @@ What is changed: numbers and True or False at the top of a module, among the def
 arguments, numbers that something is compared with, octal masks, and the flags that ``os.open`` is given.
 A number becomes a tenth larger, at least by one; a mask loses its highest bit, or its lowest; a flag goes.
 What only changes pace, memory or look stays as it is: ``NOT_SEEN`` has the names.
+A module's own tests are asked first. What they do not notice is tried with all others of the folder, or that import it.
 All happens in a copy of the checkout. A change that no test notices has *lived*: write a test at the
 threshold and one step beside it.
 """
@@ -60,7 +61,7 @@ NOT_SEEN = ("TYPE_CHECKING", *PACE, *MEMORY, *LOOK)
 ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.Tuple, ast.List, ast.Set)
 DEFINED = (*ARITHMETIC, ast.Dict, ast.Call, ast.Starred, ast.IfExp)  # where numbers count that give a name its value
 COMPARED = ARITHMETIC
-BOUNDS = ("test_thresholds.py", "test_bounds.py")  # tests of many modules; they may import them through helpers
+BOUNDS = ("thresholds.py", "bounds.py")  # tests of many modules; they may import them through helpers
 HOSTS = "tests/hosts"
 SHOWS = "tests/test_hosts.py::test_a_saved_machine_shows_exactly_what_is_expected"
 HIDES = "tests/test_hosts.py::test_a_saved_machine_hides_exactly_what_is_expected"
@@ -167,20 +168,34 @@ def _instead(node: ast.expr, old: str) -> list[str]:
 def tests_of(path: str, top: Path = CHECKOUT) -> list[str]:
     """Tests for a module: of its name, or those beside it that import it, or all that do; and saved machines.
 
-    What no test imports is seen through the modules that import it.
+    What no test imports is seen through the modules that import it. Tests of the bounds of many modules are asked for
+    each module of their folder, and for each that they import.
     """
     module = _module(path)
     folder, name = os.path.split(path.removesuffix(".py"))
     text = (top / path).read_text("utf-8")
     examples = [f"{EXAMPLES}[{module}]"] if ">>> " in text else []
     named, beside, importing = _of_module(path, top)
+    thresholds = [
+        test
+        for test in _test_files(top)
+        if test.endswith(BOUNDS) and (os.path.dirname(test) == _beside(folder) or module in _reached(top / test, top))
+    ]
     if folder == "hpslurm/node":
-        return list(dict.fromkeys((*examples, *named, *beside, *_machines(name, text, top), CATALOGUE)))
-    thresholds = [test for test in _test_files(top) if test.endswith(BOUNDS) and module in _reached(top / test, top)]
-    nearest = [*named, *thresholds] if named else beside or importing or _through_importers(path, top)
+        return list(dict.fromkeys((*examples, *named, *beside, *thresholds, *_machines(name, text, top), CATALOGUE)))
+    nearest = named or beside or importing or _through_importers(path, top)
     above, own = os.path.split(_beside(folder))  # hpslurm/scan/checks is tried by tests/scan/test_checks.py
     of_folder = (f"{_beside(folder)}/test_*.py", f"{above}/test_{own}*.py")
-    return [*examples, *(nearest or [test for each in of_folder for test in sorted(glob.glob(each, root_dir=top))])]
+    nearest = nearest or [test for each in of_folder for test in sorted(glob.glob(each, root_dir=top))]
+    return list(dict.fromkeys((*examples, *nearest, *thresholds)))
+
+
+def others_of(path: str, top: Path = CHECKOUT) -> list[str]:
+    """All tests of the folder, and whatever else imports the module, that are not the module's own."""
+    beside = _beside(os.path.dirname(path))
+    found = {test for test in _test_files(top) if test.startswith(f"{beside}/")}
+    found.update(test for test in _test_files(top) if _module(path) in _imported(top / test))
+    return sorted(found.difference(tests_of(path, top)))
 
 
 def _module(path: str) -> str:
@@ -192,7 +207,7 @@ def _beside(folder: str) -> str:
 
 
 def _of_module(path: str, top: Path) -> tuple[list[str], list[str], list[str]]:
-    """Tests with its name, those beside it that import it, and all that do."""
+    """Tests with its name, those beside it that import it, and all that do; those of many modules are none of them."""
     folder, name = os.path.split(path.removesuffix(".py"))
     longer = [other.stem for other in (top / folder).glob(f"{name}_*.py")]  # test_history_jobs is no test of history
     named = [
@@ -200,7 +215,8 @@ def _of_module(path: str, top: Path) -> tuple[list[str], list[str], list[str]]:
         for test in sorted(glob.glob(f"{_beside(folder)}/**/test_{name}*.py", root_dir=top, recursive=True))
         if not any(Path(test).stem.startswith(f"test_{other}") for other in longer)
     ]
-    importing = [test for test in _test_files(top) if _module(path) in _imported(top / test)]
+    one_module = (test for test in _test_files(top) if not test.endswith(BOUNDS))
+    importing = [test for test in one_module if _module(path) in _imported(top / test)]
     return named, [test for test in importing if test.startswith(f"{_beside(folder)}/")], importing
 
 
@@ -218,17 +234,22 @@ def _through_importers(path: str, top: Path) -> list[str]:
     return []
 
 
+@cache
+def _ours(top: Path) -> list[str]:
+    return sorted(file.relative_to(top).as_posix() for file in (top / "hpslurm").rglob("*.py"))
+
+
 def _importers(modules: tuple[str, ...], top: Path) -> list[str]:
-    ours = sorted(file.relative_to(top).as_posix() for file in (top / "hpslurm").rglob("*.py"))
-    return [file for file in ours if not _imported(top / file).isdisjoint(modules)]
+    return [file for file in _ours(top) if not _imported(top / file).isdisjoint(modules)]
 
 
+@cache
 def _test_files(top: Path) -> list[str]:
     found = glob.glob("tests/**/test_*.py", root_dir=top, recursive=True)
     return sorted(test for test in found if not test.startswith("tests/lab/"))
 
 
-def _reached(test: Path, top: Path) -> set[str]:
+def _reached(test: Path, top: Path) -> frozenset[str]:
     """What a test imports, and what its helpers do."""
     known = _imported(test)
     helpers = (top / f"{module.replace('.', '/')}.py" for module in known if module.startswith("tests."))
@@ -236,12 +257,12 @@ def _reached(test: Path, top: Path) -> set[str]:
 
 
 @cache
-def _imported(file: Path) -> set[str]:
-    found = set()
+def _imported(file: Path) -> frozenset[str]:
+    found: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text("utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
+    return frozenset(found)
 
 
 def _machines(name: str, text: str, top: Path) -> list[str]:
@@ -338,8 +359,11 @@ def _forget_bytecode(path: Path) -> None:
 # all of it
 
 
-def try_file(copy: Path, found: list[Change]) -> list[Change]:
-    """Print what became of each change of one file; returns those that no test noticed, or could have."""
+def try_file(copy: Path, found: list[Change], own: bool = False) -> list[Change]:
+    """Print what became of each change of one file; returns those that no test noticed, or could have.
+
+    ``own``: the module's own tests only.
+    """
     tests = tests_of(found[0].path, copy)
     began = time.monotonic()
     if not passes(copy, tests):
@@ -349,10 +373,23 @@ def try_file(copy: Path, found: list[Change]) -> list[Change]:
     limit = SLOWER * (time.monotonic() - began) + 30
     lived = []
     for change in found:
-        if lives(copy, change, tests, limit):
+        if lives(copy, change, tests, limit) and (own or lives_among(copy, change, others_of(change.path, copy))):
             lived.append(change)
         print("lived " if change in lived else "killed", change, flush=True)
     return lived
+
+
+@cache
+def _time_of(copy: Path, tests: tuple[str, ...]) -> float | None:
+    """Seconds that tests take without a change; None where they do not pass."""
+    began = time.monotonic()
+    return time.monotonic() - began if passes(copy, list(tests)) else None
+
+
+def lives_among(copy: Path, change: Change, tests: list[str]) -> bool:
+    """Whether the other tests of the folder do not notice it either. Those that fail without a change say nothing."""
+    took = _time_of(copy, tuple(tests)) if tests else None
+    return took is None or lives(copy, change, tests, SLOWER * took + 30)
 
 
 def chosen(places: list[str], sample: int, seed: int) -> list[list[Change]]:
@@ -377,6 +414,7 @@ def main(words: list[str]) -> int:
     )
     parser.add_argument("--sample", type=int, default=0, help="changes of each place, chosen by chance; 0: all")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--own", action="store_true", help="ask a module's own tests only, which is quick")
     parser.add_argument("--list", action="store_true", help="only say what would be changed")
     options = parser.parse_args(words)
     files = chosen(options.places, options.sample, options.seed)
@@ -389,7 +427,7 @@ def main(words: list[str]) -> int:
         importlib.import_module(name)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copy = copy_to(Path(folder, "copy"))
-        lived = [change for changed in files for change in try_file(copy, changed)]
+        lived = [change for changed in files for change in try_file(copy, changed, options.own)]
     total = sum(map(len, files))
     percent = 100 * (total - len(lived)) // max(total, 1)
     print(f"{total - len(lived)} of {total} changes were noticed, {percent} %; wanted {WANTED} %", *lived, sep="\n  ")

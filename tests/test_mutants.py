@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tests import mutants
 
+BOUNDS = "tests/cluster/test_thresholds.py"
 TEXT = """\
 import os
 import sys
@@ -50,7 +51,7 @@ def test_a_change_is_made_at_its_place_though_the_line_holds_letters_of_several_
 
 
 def test_a_module_is_tried_with_the_tests_of_its_name_and_the_machines_of_its_findings() -> None:
-    assert ["tests/core/test_records.py"] == mutants.tests_of("hpslurm/core/records.py")
+    assert "tests/core/test_records.py" == mutants.tests_of("hpslurm/core/records.py")[0]
     chosen = mutants.tests_of("hpslurm/node/mtu.py")
     assert {"tests/node/test_thresholds.py", f"{mutants.SHOWS}[p5-healthy]", f"{mutants.SHOWS}[p5-mtu-small]"} <= set(
         chosen
@@ -70,4 +71,10 @@ def test_a_module_that_no_test_imports_is_tried_through_those_that_need_it() -> 
 
 
 def test_the_tests_of_a_longer_name_are_another_modules() -> None:
-    assert ["tests/cluster/test_history.py"] == mutants.tests_of("hpslurm/cluster/history.py")
+    assert ["tests/cluster/test_history.py", BOUNDS] == mutants.tests_of("hpslurm/cluster/history.py")
+
+
+def test_what_a_modules_own_tests_do_not_notice_the_others_of_the_folder_and_its_users_tests_may() -> None:
+    others = mutants.others_of("hpslurm/job/report.py")
+    assert {"tests/job/test_cause.py", "tests/cli/test_first_screen.py"} <= set(others)
+    assert set(others).isdisjoint(mutants.tests_of("hpslurm/job/report.py"))

@@ -44,7 +44,7 @@ class Group:
     label: str
     words: str
     ranks: tuple[Rank, ...]
-    suspect: bool = False
+    suspect: bool
 
 
 @dataclass(frozen=True)
