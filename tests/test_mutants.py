@@ -78,3 +78,10 @@ def test_what_a_modules_own_tests_do_not_notice_the_others_of_the_folder_and_its
     others = mutants.others_of("hpslurm/job/report.py")
     assert {"tests/job/test_cause.py", "tests/cli/test_first_screen.py"} <= set(others)
     assert set(others).isdisjoint(mutants.tests_of("hpslurm/job/report.py"))
+
+
+def test_what_no_test_can_see_stands_where_it_is_said_to_and_is_little() -> None:
+    for path, pieces in mutants.SAME.items():
+        text = Path(mutants.CHECKOUT, path).read_text("utf-8")
+        assert [] == [piece for piece in pieces if piece not in text]
+    assert sum(map(len, mutants.SAME.values())) <= 50  # of some 1,500
