@@ -60,56 +60,83 @@ LOOK = ("WIDTH", "COLUMNS", "FIELD")
 NOT_SEEN = ("TYPE_CHECKING", *PACE, *MEMORY, *LOOK)
 # Arguments that say how many answers a function remembers, and what a type checker is told.
 NOT_ARGUMENTS = ("maxsize", "contravariant")
-# Single ones, by file and a piece of the line, each with the reason why no test can see it, or none should.
+# Single ones, by file and the piece of a line that they stand in, each with why no test can see it, or none should.
+PACE_ALONE, MEMORY_ALONE = "how long something may take", "how much is read, kept or asked for at most"
+SOONER = "both ways find the same lines (tests/scan/test_robust.py), one of them sooner"
 SAME = {
     "hpslurm/bundle/masking.py": {"if end >= 0": "no hint begins with a newline, so that none ends at 0"},
-    "hpslurm/cluster/aws/checks.py": {"LOG_IN_SECONDS = ": "how long a program of others is waited for"},
-    "hpslurm/cluster/aws/health_agent.py": {
-        "most: int = 2000": "how much of a log is read at most",
-        "pages: int = 40": "how much of a log is read at most",
-    },
+    "hpslurm/cluster/aws/checks.py": {"LOG_IN_SECONDS = 20.0": PACE_ALONE},
+    "hpslurm/cluster/aws/events.py": {"MOST = 500": MEMORY_ALONE},
+    "hpslurm/cluster/aws/health_agent.py": {"most: int = 2000": MEMORY_ALONE, "pages: int = 40": MEMORY_ALONE},
     "hpslurm/cluster/guard.py": {
         "workers: int = 1": "scene_of sets it before anybody asks",
         "too_many: bool = False": "scene_of sets it before anybody asks",
     },
     "hpslurm/cluster/history.py": {
-        "HEAD = ": "how much of a file is read at once",
-        "MOST_RECORDS = ": "how long a look takes at most",
-        "MOST_JUDGED = ": "how long a look takes at most",
+        "HEAD = 4096": MEMORY_ALONE,
+        "MOST_RECORDS = 200_000": PACE_ALONE,
+        "MOST_JUDGED = 5_000": PACE_ALONE,
     },
     "hpslurm/cluster/history_machines.py": {"begins: float = 0.0": "what was before the first is the first's, too"},
     "hpslurm/cluster/history_stats.py": {"total * 1e-12": "digits of a sum that nobody prints"},
-    "hpslurm/job/hang_sample.py": {"APART = ": "how long a look takes"},
+    "hpslurm/core/probe.py": {"value > 0": "infinity is larger than any number"},
+    "hpslurm/core/records.py": {
+        "gid: int = -1": "no number below 0 is a group",
+        "os.O_EXCL | os.O_NOFOLLOW": "O_EXCL follows no link either",
+        '.lock", os.O_RDWR': "that a lock needs a file open for writing is so over NFS only",
+        "os.open(mark, os.O_WRONLY": "nothing is written to it",
+    },
+    "hpslurm/job/hang_sample.py": {"APART = 2.0": PACE_ALONE},
     "hpslurm/scan/collect.py": {
-        "fast: bool = True": "both ways find the same lines (test_robust), one sooner",
+        "fast: bool = True": SOONER,
         "if newline > 0": "what is looked for begins behind the first byte",
     },
     "hpslurm/scan/diagnoses.py": {
-        "WAIT = ": "how long other epilogs are waited for",
-        "O_NONBLOCK": "a pipe that is opened for reading and writing keeps nobody waiting",
+        "WAIT = 0.5": PACE_ALONE,
+        "os.O_NONBLOCK": "a pipe that is opened for reading and writing keeps nobody waiting",
     },
-    "hpslurm/scan/flight.py": {
-        "MEMORY = ": "how much memory a child may take",
-        "(left := until": "how long a child is waited for",
-    },
+    "hpslurm/scan/flight.py": {"MEMORY = 1 << 30": MEMORY_ALONE, "time.monotonic()) > 0": PACE_ALONE},
     "hpslurm/scan/hypotheses.py": {"rival: float = 0.0": "what _summary leaves out, _weighed sets"},
-    "hpslurm/scan/joblog.py": {
-        "SLICE = ": "bytes between two looks at the clock",
-        "fast: bool = False": "both ways find the same lines (test_robust), one sooner",
-    },
-    "hpslurm/scan/many.py": {"MOST_PROCESSES = ": "how many processes share the work"},
+    "hpslurm/scan/joblog.py": {"SLICE = 512 << 10": PACE_ALONE, "fast: bool = False": SOONER},
+    "hpslurm/scan/many.py": {"MOST_PROCESSES = 8": PACE_ALONE},
     "hpslurm/scan/match.py": {
-        "fast: bool = True": "both ways find the same lines (test_robust), one sooner",
+        "fast: bool = True": SOONER,
         "high if stop < 0": "a hit ends behind the beginning of its line",
-        "len(lines) // 4": "which of two ways that find the same is taken",
-        "FEW = ": "how one expression is written",
+        "> len(lines) // 4": SOONER,
+        "FEW = 3": SOONER,
     },
     "hpslurm/scan/ras.py": {"_END = (0": "the line that ends a report is none of the file's"},
+    "hpslurm/sources/aws.py": {
+        "CONNECT_SECONDS = 3": PACE_ALONE,
+        "READ_SECONDS = 15": PACE_ALONE,
+        "WHO_SECONDS = 8": PACE_ALONE,
+        "THREADS = 8": PACE_ALONE,
+        "LOG_PAUSE = 0.25": PACE_ALONE,
+        "seconds: float = 120.0": PACE_ALONE,
+        "pause: float = 0.0": PACE_ALONE,
+        "most: int = 1_000_000": MEMORY_ALONE,
+        "pages: int = 1000": MEMORY_ALONE,
+        "most: int = 2000": MEMORY_ALONE,
+        "pages: int = 40": MEMORY_ALONE,
+    },
+    "hpslurm/sources/aws_access.py": {"PROCESS_SECONDS = 15.0": PACE_ALONE},
+    "hpslurm/sources/gpu.py": {"length: int = -1": "no number below 0 is a length"},
+    "hpslurm/sources/host.py": {
+        "NO_LOCK = -1": "a name for what is no lock",
+        "BROKEN = 99": "a name for what is no answer",
+        "KILL_GRACE = 0.3": PACE_ALONE,
+        "seconds: float = 20.0": PACE_ALONE,
+        "if seconds <= 0": PACE_ALONE,
+        "left <= 0": PACE_ALONE,
+        "flags = os.O_WRONLY": "nothing is written to it",
+    },
+    "hpslurm/sources/kmsg.py": {"MOST_READS = 1 << 18": PACE_ALONE},
 }
 ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.Tuple, ast.List, ast.Set)
 DEFINED = (*ARITHMETIC, ast.Dict, ast.Call, ast.Starred, ast.IfExp)  # where numbers count that give a name its value
 COMPARED = ARITHMETIC
 BOUNDS = ("thresholds.py", "bounds.py")  # tests of many modules; they may import them through helpers
+FEW_USERS = 12  # test files that import a module; host.py and finding.py have nearly all
 HOSTS = "tests/hosts"
 SHOWS = "tests/test_hosts.py::test_a_saved_machine_shows_exactly_what_is_expected"
 HIDES = "tests/test_hosts.py::test_a_saved_machine_hides_exactly_what_is_expected"
@@ -144,15 +171,19 @@ def changes(path: str, text: str) -> list[Change]:
     """Every change of a file, in the order of its lines."""
     lines = text.encode().splitlines()
     found = []
-    same = tuple(SAME.get(path, ()))
     for node in dict.fromkeys(_constants(ast.parse(text), lines)):
-        if any(piece.encode() in lines[node.lineno - 1] for piece in same):
+        if any(_is_in(piece, node, lines) for piece in SAME.get(path, ())):
             continue
         for new in _instead(node, _source(node, lines)):
             found.append(
                 Change(path, node.lineno, node.col_offset, node.end_col_offset or 0, _source(node, lines), new)
             )
     return sorted(found, key=lambda change: (change.line, change.begin))
+
+
+def _is_in(piece: str, node: ast.expr, lines: list[bytes]) -> bool:
+    begin = lines[node.lineno - 1].find(piece.encode())
+    return begin >= 0 and begin <= node.col_offset < begin + len(piece.encode())
 
 
 def _source(node: ast.expr, lines: list[bytes]) -> str:
@@ -244,10 +275,11 @@ def tests_of(path: str, top: Path = CHECKOUT) -> list[str]:
 
 
 def others_of(path: str, top: Path = CHECKOUT) -> list[str]:
-    """All tests of the folder, and whatever else imports the module, that are not the module's own."""
+    """All tests of the folder that are not the module's own, and those elsewhere that import it, if they are few."""
     beside = _beside(os.path.dirname(path))
     found = {test for test in _test_files(top) if test.startswith(f"{beside}/")}
-    found.update(test for test in _test_files(top) if _module(path) in _imported(top / test))
+    users = [test for test in _test_files(top) if _module(path) in _imported(top / test)]
+    found.update(users if len(users) <= FEW_USERS else ())
     return sorted(found.difference(tests_of(path, top)))
 
 

@@ -15,7 +15,7 @@ from hpslurm.core.values import dataclass
 MACHINES = {"x86_64": 62, "aarch64": 183}
 DYNAMIC, NEEDED, STRTAB, RPATH, RUNPATH = 2, 1, 5, 15, 29
 LOAD = 1
-MOST = 64 << 20  # bytes of read-only data that we search
+LARGEST = 64 << 20  # bytes of read-only data that we search
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def search(path: str, pattern: bytes) -> bytes | None:
         for row in rows:
             start = _number(row, 0, 4)
             if texts[start : start + 7] == b".rodata":
-                group = _search(file, _number(row, 24, 8), min(_number(row, 32, 8), MOST), pattern)
+                group = _search(file, _number(row, 24, 8), min(_number(row, 32, 8), LARGEST), pattern)
                 if group:
                     return group
         return None
