@@ -13,10 +13,9 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -26,7 +25,7 @@ from hpslurm.job import hang, hang_facts
 from hpslurm.job.hang_case import main_step
 from hpslurm.job.hang_facts import Sample
 from tests.lab import fixtures, hung, instruments, processes
-from tests.lab.lab import CHECKOUT, Lab, new_folder
+from tests.lab.lab import CHECKOUT, Lab, new_folder, wait_until
 from tests.sources import nvml_fake
 
 TRAIN = f"{CHECKOUT}/tests/fake/training/train.py"
@@ -147,13 +146,6 @@ def looked_at(jobs: Jobs, frozen: Path) -> Iterator[Jobs]:
         jobs.answers = {how: answer.result() for how, answer in asked.items()}
         yield jobs
     lab.run("scancel", "--signal=KILL", "--full", *jobs.ids.values())
-
-
-def wait_until(there: Callable[[], Any], what: str, seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not there():
-        assert time.monotonic() < end, what
-        time.sleep(0.1)
 
 
 pytestmark = pytest.mark.lab
