@@ -128,9 +128,15 @@ SAME = {
         "seconds: float = 20.0": PACE_ALONE,
         "if seconds <= 0": PACE_ALONE,
         "left <= 0": PACE_ALONE,
+        "if handle >= 0": "a file opened now is none of the first",
         "flags = os.O_WRONLY": "nothing is written to it",
     },
-    "hpslurm/sources/kmsg.py": {"MOST_READS = 1 << 18": PACE_ALONE},
+    "hpslurm/sources/kmsg.py": {
+        "RECORD = 8192": "a larger buffer is as good",
+        "MOST_READS = 1 << 18": PACE_ALONE,
+        "== (0, len(self.raw) - 1)": "a short cut: the loop behind it says the same",
+    },
+    "hpslurm/sources/launch.py": {"MOST_SIDE_BY_SIDE = 64": PACE_ALONE},
 }
 ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.Tuple, ast.List, ast.Set)
 DEFINED = (*ARITHMETIC, ast.Dict, ast.Call, ast.Starred, ast.IfExp)  # where numbers count that give a name its value

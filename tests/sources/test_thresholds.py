@@ -206,3 +206,34 @@ def test_that_it_gave_no_answer_is_noted_in_a_file_of_ours_and_through_no_link(t
 
 def test_a_machine_is_looked_at_by_a_person_unless_a_hook_says_so() -> None:
     assert [False, True] == [Host().in_hook, Host(in_hook=True).in_hook]
+
+
+def test_a_line_of_the_gravest_level_leaves_no_gap() -> None:
+    lines = [f"{level},{number},{number}000000,-;x".encode() for number, level in ((0, 6), (1, 0), (2, 6), (2, 6))]
+    assert 0.0 == kmsg.Log(tuple(lines[:3]), 100.0).begins
+    assert 102.0 == kmsg.Log(tuple(lines), 100.0).begins  # a number that comes twice
+
+
+def test_what_a_job_has_in_its_environment_is_not_shown() -> None:
+    where = launch.Allocation("7", ("n1",), "srun", env={"WANDB_API_KEY": "secret"})
+    assert "secret" not in repr(where)
+
+
+def test_a_line_of_more_than_64_kib_is_cut_into_pieces(tmp_path: Path) -> None:
+    """What a step prints without a line feed comes before its end."""
+    srun = tmp_path / "srun"
+    where = launch.Allocation("7", ("n1",), str(srun), inside_step=True)
+    for length, pieces in ((64 * 1024, 1), (64 * 1024 + 1, 2)):
+        srun.write_text(f"#!/bin/sh\nhead -c {length} /dev/zero | tr '\\0' x\nsleep 0.3\nprintf y\n")
+        srun.chmod(0o755)
+        step = launch.Step("a", ("n1",), ("true",), seconds=20)
+        lines = [event.text for event in launch.run([step], where) if isinstance(event, launch.Line)]
+        assert (pieces, length + 1) == (len(lines), sum(map(len, lines)))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
+@pytest.mark.parametrize(("uid", "is_it"), [(0, True), (1, False)])
+def test_a_daemon_is_a_process_of_root(uid: int, is_it: bool, host_with: Callable[..., Host]) -> None:
+    host = host_with({"/proc/70/comm": "slurmd\n"})
+    os.chown(host.path("/proc/70/comm"), uid, 0)
+    assert is_it is host._is(70, "slurmd")
