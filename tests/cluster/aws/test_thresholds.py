@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpslurm.cluster.aws import events, hyperpod, whom
+from hpslurm.cluster.model import Group
 
 
 @pytest.mark.parametrize("word, stem", [("users", "user"), ("uses", "uses"), ("creation", "creat"), ("node", "node")])
@@ -24,3 +25,7 @@ def test_a_patch_waits_a_day_for_idle_nodes_as_the_api_says() -> None:
 
 def test_logs_of_two_hours_are_read() -> None:
     assert 2 * 3600 == whom.Options().since
+
+
+def test_no_group_is_of_spot_instances_unless_hyperpod_says_so() -> None:
+    assert not Group("workers", "p5.48xlarge", "InService", 1, 1).spot
