@@ -86,7 +86,7 @@ SAME = {
         '.lock", os.O_RDWR': "that a lock needs a file open for writing is so over NFS only",
         "os.open(mark, os.O_WRONLY": "nothing is written to it",
     },
-    "hpslurm/job/hang_sample.py": {"APART = 2.0": PACE_ALONE},
+    "hpslurm/job/hang/sample.py": {"APART = 2.0": PACE_ALONE},
     "hpslurm/scan/collect.py": {
         "fast: bool = True": SOONER,
         "if newline > 0": "what is looked for begins behind the first byte",

@@ -1,4 +1,4 @@
-"""Looking at a job: at each limit and a step beside it; how deep for the GPUs' share see test_hang_thresholds."""
+"""Looking at a job: at each limit and a step beside it."""
 
 from __future__ import annotations
 

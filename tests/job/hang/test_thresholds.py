@@ -8,12 +8,18 @@ from collections.abc import Iterable
 import pytest
 
 from hpslurm.core.values import replace
-from hpslurm.job import hang, hang_few, hang_gather, hang_gpus, hang_hard, hang_moves, hang_places, hang_sample
-from hpslurm.job import hang_facts as facts
-from hpslurm.job import hang_view as view
-from hpslurm.job.hang_case import Case, Group, Suspect, Verdict, case_of, count_waiting, mostly, sign_of
-from hpslurm.job.hang_facts import Frame, Gpu, Node, Rank, Sample, Stack
-from hpslurm.job.hang_words import folded, numbers, settle
+from hpslurm.job.hang import facts, view
+from hpslurm.job.hang import few as hang_few
+from hpslurm.job.hang import gather as hang_gather
+from hpslurm.job.hang import gpus as hang_gpus
+from hpslurm.job.hang import hard as hang_hard
+from hpslurm.job.hang import moves as hang_moves
+from hpslurm.job.hang import places as hang_places
+from hpslurm.job.hang import sample as hang_sample
+from hpslurm.job.hang.case import Case, Group, Suspect, Verdict, case_of, count_waiting, mostly, sign_of
+from hpslurm.job.hang.facts import Frame, Gpu, Node, Rank, Sample, Stack
+from hpslurm.job.hang.judge import _nothing, judge
+from hpslurm.job.hang.words import folded, numbers, settle
 from hpslurm.sources.slurm import SlurmJob
 from tests.fake.hanging import ALL_REDUCE, BARRIER, INIT, RECV, lib, own
 
@@ -56,12 +62,12 @@ def with_gpus(*gpus: Gpu) -> Case:
 
 @pytest.mark.parametrize("ranks, wait, cause", [(10, 9, "collective_timeout_unknown"), (8, 7, "undetermined")])
 def test_nearly_all_wait_where_nine_of_ten_do(ranks: int, wait: int, cause: str) -> None:
-    assert cause == hang._nothing(waiting(ranks, wait)).cause
+    assert cause == _nothing(waiting(ranks, wait)).cause
 
 
 @pytest.mark.parametrize("stacks, words", [((ALL_REDUCE,) * 2, "in all_reduce"), ((ALL_REDUCE, RECV), "at 2 places")])
 def test_one_place_is_named_and_several_are_counted(stacks: tuple[Stack, ...], words: str) -> None:
-    assert f"All ranks wait {words}" in hang._nothing(case(*stacks)).why
+    assert f"All ranks wait {words}" in _nothing(case(*stacks)).why
 
 
 @pytest.mark.parametrize("starting, most", [(4, False), (5, True)])
@@ -368,7 +374,7 @@ def test_one_rank_is_no_ranks() -> None:
 
 def test_stacks_and_nodes_are_shown_where_somebody_asks() -> None:
     sample = Sample("7", (Node("n1", (rank(0),), load=2.5),))
-    verdict = replace(hang.judge(sample), cause="app_error")
+    verdict = replace(judge(sample), cause="app_error")
     assert ["main thread" in shown(verdict, sample, stacks=asked) for asked in (True, False)] == [True, False]
     assert ["load 2.5" in shown(verdict, sample, verbose=asked) for asked in (True, False)] == [True, False]
     assert "main thread" not in shown(verdict, sample)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpslurm.core import nodeset
-from hpslurm.job.hang_case import (
+from hpslurm.job.hang.case import (
     BUSY_GPU,
     BYTES_TRICKLE,
     HIGH_POWER,
@@ -20,8 +20,8 @@ from hpslurm.job.hang_case import (
     powers,
     rank_on,
 )
-from hpslurm.job.hang_facts import Gpu, Node
-from hpslurm.job.hang_words import settle
+from hpslurm.job.hang.facts import Gpu, Node
+from hpslurm.job.hang.words import settle
 
 
 def one_gpu(case: Case) -> Verdict | None:
