@@ -30,7 +30,6 @@ from hpslurm.scan import (
     nccl_tests,
     places,
     prefix,
-    read,
     reason,
     trouble,
 )
@@ -158,12 +157,6 @@ def test_a_literal_is_looked_up_on_twenty_thousand_lines(lines: int, found: int)
     pytest.importorskip("hyperscan")
     data = bytearray(b"abc\n" * lines)
     assert found == len(list(match.finder((b"abc",))(data, len(data), 0, len(data))))
-
-
-def test_twenty_thousand_files_of_a_folder_are_read(tmp_path: Path) -> None:
-    for number in range(20_001):
-        os.close(os.open(tmp_path / str(number), os.O_CREAT))
-    assert 20_000 == len(read.files_below(str(tmp_path)))
 
 
 # who is to blame
@@ -505,3 +498,33 @@ def test_a_machine_boots_for_two_minutes(uptime: str, boots: bool) -> None:
             for when in (uptime, "500.0")]  # fmt: skip
     weights = [one.weight if one else 0 for one in told]
     assert boots is (weights[0] < weights[1])
+
+
+@pytest.mark.parametrize("label, ours", [(187, True), (188, False)])
+def test_a_line_of_nccl_tests_is_known_behind_a_label_of_two_hundred_signs(label: int, ours: bool) -> None:
+    line = "# nThread 1 nGpus 1"
+    assert ours is (nccl_tests.bare(f"{'x' * label}  {line}").strip() == line)
+
+
+@pytest.mark.parametrize("text, orphans", [("  8  2  float", 1), ("  8  2  loaves", 0), ("  8  2", 0)])
+def test_size_count_and_type_make_a_row(text: str, orphans: int) -> None:
+    assert orphans == nccl_tests.read([text]).orphans
+
+
+@pytest.mark.parametrize("programs", [1, 2])
+def test_each_program_lists_rank_0_once(programs: int) -> None:
+    device = "#  Rank  0 Group  0 Pid  77 on  n1 device  0 [0x53] NVIDIA H100"
+    (table,) = nccl_tests.read([device] * programs).tables
+    assert programs == table.copies
+
+
+@pytest.mark.parametrize("factor, by_factor, step", [(0, False, 5), (1, True, 1), (2, True, 2)])
+def test_a_factor_of_nothing_is_a_step_in_bytes(factor: int, by_factor: bool, step: int) -> None:
+    text = json.dumps({"config": {"step_factor": factor, "step_bytes": 5}, "results": []})
+    (table,) = nccl_tests.read_json(text).tables
+    assert table.parameters
+    assert (by_factor, step) == (table.parameters.by_factor, table.parameters.step)
+
+
+def test_a_line_around_another_is_read_to_4096_signs() -> None:
+    assert [4096] == [len(line) for line in around("x" * 5000 + "\n", "y").before(1, 9999)]
