@@ -106,6 +106,7 @@ SAME = {
         "FEW = 3": SOONER,
     },
     "hpslurm/scan/ras.py": {"_END = (0": "the line that ends a report is none of the file's"},
+    "hpslurm/show/screen.py": {"5, 20": "how wide a column is"},
     "hpslurm/sources/aws.py": {
         "CONNECT_SECONDS = 3": PACE_ALONE,
         "READ_SECONDS = 15": PACE_ALONE,

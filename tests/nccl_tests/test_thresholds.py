@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -247,3 +248,12 @@ def test_exit_codes_6_and_7_stand_for_wrong_data_and_averages(
     table: Any = SimpleNamespace(average_ok=average, rows=[SimpleNamespace(wrong=wrong)], bounds_ok=None)
     facts: Any = SimpleNamespace(status=status, output=Output("out"))
     assert told == (stopped._bad_status(facts, table) is not None)
+
+
+@pytest.mark.parametrize(("rate", "kept"), [(0.5, 1), (0.0, 0), (-1.0, 0)])
+def test_a_baseline_has_a_rate_above_nothing(rate: float, kept: int) -> None:
+    row = {"type": "bandwidth", "instance": "p5.48xlarge", "collective": "all_reduce", "nccl": "2.28.7"}
+    known = baseline.Baselines("rows")
+    line = json.dumps({**row, "nodes": 2, "ranks": 16, "size": 1 << 30, "busbw": rate}).encode()
+    assert bool(kept) is baseline._take(line, known)
+    assert kept == len(known.rows)
