@@ -15,7 +15,7 @@ from hpslurm.core.finding import NOISE, ROOT, SYMPTOM, Event
 from hpslurm.core.linear import LONGEST
 from hpslurm.core.text import clean, whole
 from hpslurm.core.values import dataclass, replace
-from hpslurm.scan import kinds, prefix, read, trouble
+from hpslurm.scan import kinds, model, prefix, read, trouble
 from hpslurm.scan.checks import CHECKS
 from hpslurm.scan.culprit import OF_PROCESS
 from hpslurm.scan.gpu_names import pci
@@ -309,6 +309,7 @@ class _File:
         context: Context | None = None
         for labelled in segments[-200:]:
             segment = prefix.bare(labelled)
+            aside = prefix.is_aside(labelled)
             quiet: bool | None = None
             rest = segment
             mark: prefix.Mark | None = None
@@ -319,7 +320,7 @@ class _File:
                     match = compiled(row.regex).search(mark.text)
                 else:
                     match = compiled(row.regex).search(segment)
-                if not match:
+                if not match or (aside and row.cause in model.of_programs()):
                     continue
                 if quiet is None:  # asked last, because it costs most
                     quiet = noise().search(segment) is not None

@@ -133,6 +133,14 @@ def causes() -> dict[str, Cause]:
 
 
 @cache
+def of_programs() -> frozenset[str]:
+    """Causes that only a job's own processes show: the same words of a system service mean something else."""
+    return frozenset(
+        cause.id for cause in causes().values() if cause.fatal and cause.blame != "node" and not cause.of_node
+    )
+
+
+@cache
 def _reasoning() -> dict[str, Any]:
     return toml.whole("reasoning")
 

@@ -98,6 +98,39 @@ def bare(line: str) -> str:
     return line[match.end() :] if match else line
 
 
+# Of syslog and journalctl: the time, the host, then the service that speaks, with its pid.
+_SERVICE = linear.compile(
+    r"(?:<\d{1,3}>)?(?:[^\W\d][\w.]{2,9} +\d{1,2} [\d:]{8}|\d{4}-\d\d-\d\d[T ]\S+) \S+ ([\w.@/()-]+)\[\d+\]: "
+)
+# Those whose lines can be a job's or its launcher's own.
+_OF_JOBS = linear.compile(
+    r"(?i)(?:kernel|slurm|srun|sbatch|salloc|sack|munge|py|torch|deepspeed|accelerate|mpi|orte|prte|hydra|ray|vllm|sglang"
+    r"|nv|dcgm|cuda|nccl|rccl|jax|horovod|container|docker|podman|kubelet|enroot|pyxis|hpslurm|(?:ba)?sh$|train|job|task"
+    r"|worker|rank|run|[0-9a-f]{12})"
+)
+
+
+# What a library tells for those who debug it.
+_FOR_DEBUGGING = linear.compile(
+    r"libfabric:[\w:]{1,80}\(\):\d+<(?:info|debug|trace)>|\[[^\n]{1,80}\bUCX +(?:DIAG|DEBUG|TRACE)\b"
+    r"|(?:\[[\dT:.-]{10,40}\]|slurm\w{1,8}:) (?:\[\S{1,20}\] )?debug\d?: "
+)
+
+
+def is_aside(line: str) -> bool:
+    """Whether a system service says it that has no part in a job, or a library tells it for those who debug it.
+
+    >>> is_aside("Aug 25 19:38:05 n1 sshd[920]: error: kex_exchange: Connection reset by peer")
+    True
+    >>> is_aside("Aug 25 19:38:05 n1 slurmd[920]: error: Connection reset by peer")
+    False
+    """
+    match = _SERVICE.match(line)
+    if match is not None:
+        return _OF_JOBS.match(match[1]) is None
+    return _FOR_DEBUGGING.match(line) is not None
+
+
 def _seconds(
     year: int, month: int, day: int, hour: str, minute: str, second: str, fraction: str | None
 ) -> float | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from hpslurm.core import linear
 from hpslurm.core.finding import P0, P1, ROOT, SYMPTOM, Culprit, Diagnosis, Event, Finding
 from hpslurm.core.text import whole
 from hpslurm.core.values import replace
@@ -38,6 +39,8 @@ REPORTS = (
     "nccl-tests",
     "straggler-report",
 )
+# A program says so of what it can do without.
+_SHRUG = linear.compile(r"(?i)\b(?:ignoring|skipping|harmless|not fatal|falling back|continuing without)\b")
 MOST_LINES = 5  # that are shown where no cause is known
 ASK_ALL = "the output of all ranks, and dmesg and slurmd's log of the nodes"
 
@@ -114,10 +117,30 @@ def _not_survived(case: Case, events: list[Event]) -> list[Event]:
         if not (
             ((row := by_id.get(event.pattern)) and row.transient and case.survived(event))
             or (row is not None and row.outlived and case.went_on(event))
+            or (event.role == ROOT and _SHRUG.search(event.text) and (case.went_on(event) or _ended_after(case, event)))
+            or (_fatal(event) and case.survived(event) and case.went_on(event) and not _failed_later(case, event))
             or (case.restarted(event) and not _of_hardware(event))
             or (event.cause == "gdr_missing" and case.on_one_node())
         )
     ]  # fmt: skip
+
+
+def _fatal(event: Event) -> bool:
+    cause = model.causes().get(event.cause)
+    return cause is not None and cause.fatal
+
+
+def _failed_later(case: Case, event: Event) -> bool:
+    """Something that a row knows speaks of an end after the work began that followed this line."""
+    began = min((sign.line for sign in case.began if sign.file == event.file), default=0)
+    return any(
+        other.file == event.file and other.line > began and other.cause != UNDETERMINED and not _guessed(other)
+        for other in [*case.roots, *case.symptoms]
+    )
+
+
+def _ended_after(case: Case, event: Event) -> bool:
+    return any(ended.file == event.file and ended.line > event.line for ended in case.of("ended-well"))
 
 
 def _of_hardware(event: Event) -> bool:
@@ -134,11 +157,7 @@ def _not_fatal(case: Case, events: list[Event]) -> list[Event]:
         if event.file in ended and (event.line < 0 or max(event.line, event.last_line) > ended[event.file])
         and not ((row := by_id.get(event.pattern)) and row.teardown)
     }  # fmt: skip
-    causes = model.causes()
-    return [
-        event for event in events
-        if event.file not in ended or event.file in loud or not (event.cause in causes and causes[event.cause].fatal)
-    ]  # fmt: skip
+    return [event for event in events if event.file not in ended or event.file in loud or not _fatal(event)]
 
 
 def _not_outlived(case: Case, roots: list[Event], symptoms: list[Event]) -> list[Event]:
@@ -222,10 +241,15 @@ def _drop_weak(case: Case, roots: list[Event], symptoms: list[Event]) -> list[Ev
 
 
 def _follows_a_hang(case: Case, event: Event) -> bool:
-    """A launcher's exit code after a watchdog is how the watchdog ends its process."""
+    """A launcher's exit code after a watchdog, or after a rank said that its peer is gone, is how that process ends."""
     row = case.patterns.by_id["launcher-child"]
     if event.weight > row.weight + 2 or event.fact("odd"):
         return False
+    if event.rank is not None and any(
+        gone.cause == "peer_exit" and gone.rank == event.rank and case.before(event, gone) is not True
+        for gone in case.symptoms
+    ):
+        return True
     hangs = [hang for hang in case.symptoms if hang.cause == "collective_timeout_unknown"]
     return any(case.before(hang, event) is True for hang in hangs)
 
@@ -288,10 +312,10 @@ def _nothing(case: Case, unknown: list[Event], missing: list[str]) -> Diagnosis:
 
 
 def _went_on(case: Case, event: Event) -> bool:
-    """A line of little gravity, or one after which the work of the same file went on."""
-    if event.weight >= model.bounds().crash:
-        return False
-    signs = [*case.life, *case.of("ended-well")]
+    """A line of little gravity, or one after which the work of the same file went on; a crash, if it ended well."""
+    signs = case.of("ended-well")
+    if event.weight < model.bounds().crash:
+        signs += case.life
     return event.weight < model.bounds().serious or any(
         sign.file == event.file and sign.line > max(event.line, event.last_line) for sign in signs
     )

@@ -9,7 +9,7 @@ import pytest
 from hpslurm.scan import collect
 from hpslurm.scan.collect import scan
 from hpslurm.scan.reason import reason
-from tests.scan.cases import events_of
+from tests.scan.cases import diagnose, events_of
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.\n"
 
@@ -66,3 +66,24 @@ def test_lines_around_a_trigger_are_looked_at_wherever_they_stand():
     head = f"#       size         count      type   redop    root {half} {half}\n"
     events = events_of((filling + head + rows + filling).encode())
     assert [3003] == [event.line for event in events if event.pattern == "tests-slow"]
+
+
+@pytest.mark.parametrize("service, cause", [("sslh", "undetermined"), ("python", "rendezvous_dns")])
+def test_what_a_system_service_says_of_its_own_names_is_no_cause_of_a_job(service: str, cause: str):
+    line = f"Aug 25 19:38:05 n1 {service}[920]: Name or service not known: worker-7\n"
+    assert cause == diagnose(line.encode()).cause
+
+
+@pytest.mark.parametrize("line, cause", [
+    ("[  812.123456] pci 0005:01:00.0: 15 Gb/s available PCIe bandwidth, limited by PCIe x2 link", "healthy"),
+    ("[  812.123456] mlx5_core 0005:01:00.0: 15 Gb/s available PCIe bandwidth, limited by PCIe x2 link",
+     "straggler"),
+])  # fmt: skip
+def test_a_narrow_link_counts_where_the_driver_says_that_it_is_a_network_card_s(line: str, cause: str):
+    assert cause == diagnose(line.encode() + b"\n").cause
+
+
+@pytest.mark.parametrize("driver, confidence", [("e1000e", "low"), ("ice", "high")])
+def test_a_link_of_an_office_network_s_card_says_little(driver: str, confidence: str):
+    line = f"[ 5306.653879] {driver} 0000:00:1f.6 enp0s31f6: NIC Link is Down\n"
+    assert ("network_link", confidence) == (diagnose(line.encode()).cause, diagnose(line.encode()).confidence)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.scan.cases import events_of
+from tests.scan.cases import diagnose, events_of
 
 
 @pytest.mark.parametrize("steps, recent", [(2, ""), (3, "1"), (4, "2")])
@@ -52,3 +52,39 @@ def test_the_same_words_about_something_else_are_no_end(line: str):
 @pytest.mark.parametrize("later, lines", [(11, [1]), (12, [])], ids=["eleven after", "twelve after"])
 def test_only_the_last_twelve_lines_are_last_words(later: int, lines: list[int]):
     assert lines == ends("training finished\n" + "[rank 1] and so on\n" * later)
+
+
+@pytest.mark.parametrize("line", [
+    ':::MLLOG {"namespace": "", "time_ms": 1695894394371, "event_type": "INTERVAL_START", "key": "eval_start"}',
+    "[   120/  5000] lr 3e-05",
+    "eval: accuracy = 0.8028",
+    "throughput 312.4 images per second",
+    "INFO:     Application startup complete.",
+])  # fmt: skip
+def test_what_other_programs_print_while_they_work_shows_that_they_do(line: str):
+    assert ["life"] == [event.pattern for event in events_of(f"{line}\n".encode()) if event.pattern == "life"]
+
+
+@pytest.mark.parametrize("line", [
+    "ENDING TIMING RUN AT 2023-10-05 05:14:57 AM",
+    ':::MLLOG {"key": "run_stop", "metadata": {"lineno": 109, "status": "success", "epoch_num": 1}}',
+])  # fmt: skip
+def test_a_benchmark_that_came_to_its_end_says_so(line: str):
+    assert [2] == ends(f"step 1 loss 2.1\n{line}\n")
+
+
+def test_a_benchmark_that_was_broken_off_says_no_such_thing():
+    assert [] == ends('step 1 loss 2.1\n:::MLLOG {"key": "run_stop", "metadata": {"status": "aborted"}}\n')
+
+
+SERVED = "[2026-12-01T17:18:01.253] launch task StepId={}.0 request from UID:0 GID:0 HOST:10.1.0.7 PORT:41234\n"
+
+
+@pytest.mark.parametrize("line", [
+    "[2026-12-01T17:18:00.567] Node configuration differs from hardware: CPUs=2:2(hw) Boards=1:1(hw)\n",
+    "[2026-12-01T17:18:00.504] error: slurm_receive_msg [127.0.0.1:32874]: Zero Bytes were transmitted or received\n",
+], ids=["configuration", "zero bytes"])  # fmt: skip
+@pytest.mark.parametrize("jobs, healthy", [(2, False), (3, True)])
+def test_a_daemon_that_went_on_to_serve_jobs_outlived_what_it_remarked_before(line: str, jobs: int, healthy: bool):
+    text = line + "".join(map(SERVED.format, range(jobs)))
+    assert healthy is (diagnose(text.encode()).cause == "healthy")

@@ -97,3 +97,15 @@ def test_a_message_names_its_own_rank_near_its_beginning(gap: int, rank: int | N
 def test_a_files_name_may_tell_a_rank(path: str, rank: int | None, number: int | None):
     assert rank == prefix.rank_of_file(path)
     assert rank is not None or number == prefix.number_of_file(path)
+
+
+@pytest.mark.parametrize("line, strange", [
+    ("Aug 25 19:38:05 n1 sshd[920]: error: kex_exchange: Connection reset by peer", True),
+    ("2024-08-25T19:38:05+02:00 n1 wpa_supplicant[920]: Name or service not known", True),
+    ("Aug 25 19:38:05 n1 slurmd[920]: error: Connection reset by peer", False),
+    ("Aug 25 19:38:05 n1 0f3a2b4c5d6e[920]: Connection reset by peer", False),  # a container
+    ("Aug 25 19:38:05 n1 kernel: traps: python[7] general protection fault", False),
+    ("train.py[920]: Connection reset by peer", False),
+])  # fmt: skip
+def test_a_service_that_has_no_part_in_jobs_is_told_from_those_that_have(line: str, strange: bool):
+    assert strange is prefix.is_aside(line)

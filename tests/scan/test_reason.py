@@ -39,6 +39,44 @@ def test_a_line_that_nobody_explains_counts_by_its_gravity(weight: int, line: in
     assert cause == reason([life(5), trouble(line, weight)]).cause
 
 
+def steps(first: int, last: int) -> list[Event]:
+    """Work that began at a line, went on, and was last seen at another."""
+    return [
+        Event("life-began", NOISE, "job.out", first, "step 1 loss 2.2"),
+        Event("life", NOISE, "job.out", last, "step 9 loss 2.1", facts=(("recent", str(last - 2)),)),
+    ]
+
+
+def test_a_program_that_says_that_it_came_to_its_end_outlived_even_a_crash_of_something():
+    ended = Event("ended-well", NOISE, "job.out", 9, "training finished")
+    causes = [reason([*steps(3, 8), trouble(line, 12), ended]).cause for line in (5, 10)]
+    assert ["healthy", "undetermined"] == causes
+
+
+@pytest.mark.parametrize("pattern, line, cause", [
+    ("module-missing", 1, "healthy"),  # a script tried without it, and then the work began
+    ("module-missing", 4, "app_error"),  # in the midst of the work
+    ("io-error", 1, "storage"),  # of what may come back and hit
+    ("xid", 1, "gpu_ecc"),
+])  # fmt: skip
+def test_what_ends_a_program_and_stood_before_the_work_began_did_not_end_it(pattern: str, line: int, cause: str):
+    event = known(pattern, line, **({"cause": cause} if pattern == "xid" else {}))
+    assert cause == reason([*steps(3, 8), event]).cause
+
+
+def test_it_counts_where_something_known_failed_after_the_work_began():
+    events = [known("port-in-use", 1), known("conn-reset-any", 12)]
+    assert "rendezvous_port_in_use" == reason([*steps(3, 8), *events]).cause
+
+
+@pytest.mark.parametrize("text, cause", [
+    ("sysctl: setting key, ignoring: Read-only file system", "healthy"),
+    ("setting key failed: Read-only file system", "storage"),
+])  # fmt: skip
+def test_what_a_program_says_it_can_do_without_is_over_once_work_went_on(text: str, cause: str):
+    assert cause == reason([*steps(3, 8), known("io-error", 4, text=text)]).cause
+
+
 @pytest.mark.parametrize("lines, shown", [(4, 4), (5, 5), (6, 5)])
 def test_at_most_five_unknown_lines_are_shown(lines: int, shown: int):
     diagnosis = reason([trouble(line, 9) for line in range(1, lines + 1)])

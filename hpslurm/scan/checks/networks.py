@@ -51,6 +51,10 @@ def _loopback(hit: Hit, match: re.Match[str], context: Context) -> bool:
 _CARD = linear.compile(r"\b\w+ ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)\b")  # a driver, and which of its cards
 
 
+# Drivers of cards for office and management networks: jobs' traffic does not run over them.
+_ONBOARD = linear.compile(r"\b(?:e1000e?|igb|igc|r81\d\d|r8152|tg3|atlantic|alx|sky2|asix|cdc_ether|usb\d?|wl\w+)\b")
+
+
 @check("netlink")
 def _net_link(hit: Hit, match: re.Match[str], context: Context) -> bool:
     uptime = re.search(r"^(?:<\d>)?\[ *(\d+\.\d+)\]", hit.line)
@@ -58,6 +62,8 @@ def _net_link(hit: Hit, match: re.Match[str], context: Context) -> bool:
         return False
     if (card := _CARD.search(hit.line)) and not hit.peer:
         hit.peer = card[1]
+    if _ONBOARD.search(hit.line):
+        hit.turn("link-onboard")
     return not re.search(r"NCCL|ProcessGroup|[Ll]ink (?:is )?[Uu]p|becomes ready", hit.line)
 
 
@@ -146,6 +152,8 @@ _EFA = re.compile(
 @check("otherprovider")
 def _other_provider(hit: Hit, match: re.Match[str], context: Context) -> bool:
     """One protocol found no provider and the next one did, or the fabric is not EFA."""
+    if "<info>" in hit.line:  # libfabric tells of every provider that it asks
+        return "efa" in match[0]
     if "No eligible providers" not in match[0]:
         return True
     return not any(re.search(r"Selected [Pp]rovider is (?!tcp|sockets|udp)", line) for line in context.after(20))
