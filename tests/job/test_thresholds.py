@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from hpslurm.core.finding import P0, Rule
 from hpslurm.core.policy import Policy
 from hpslurm.core.records import Record
 from hpslurm.job import cause, first_screen, logs, nccl_env, report, report_view, resubmit
 from hpslurm.job.report import JobReport, Unseen, View
 from hpslurm.scan import joblog
 from hpslurm.scan.collect import Collector
+from hpslurm.show.plan import plans
 from hpslurm.sources.slurm import SlurmJob
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root reads with the rights of others")
@@ -89,3 +91,11 @@ def test_without_both_hooks_there_is_no_record(unseen: tuple[Unseen, ...], passe
 @pytest.mark.parametrize("word, value", [("-wn1", "n1"), ("-wn", "n"), ("-w", None), ("--nodelist=n1", "n1")])
 def test_an_options_value_may_be_one_letter(word: str, value: str | None) -> None:
     assert value == resubmit._value(word, "-w", "--nodelist")
+
+
+@pytest.mark.parametrize("nodes, more", [(("n1",), False), (("n1", "n2"), True)])
+def test_of_several_sick_nodes_the_worst_alone_may_be_looked_at(nodes: tuple[str, ...], more: bool) -> None:
+    rules = [Rule(f"gpu-{node}", P0, "GPU lost", "x") for node in nodes]
+    grave = plans(rule.found("d", subject=node) for rule, node in zip(rules, nodes, strict=True))
+    about = JobReport("7", job(), "", (), (), View((), (), 1, ()), ())
+    assert more is any("--node" in words for words in first_screen._more(about, None, grave))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -20,6 +20,8 @@ from hpslurm.job.hang.case import Case, Group, Suspect, Verdict, case_of, count_
 from hpslurm.job.hang.facts import Frame, Gpu, Node, Rank, Sample, Stack
 from hpslurm.job.hang.judge import _nothing, judge
 from hpslurm.job.hang.words import folded, numbers, settle
+from hpslurm.sources.host import Host
+from hpslurm.sources.processes import Process
 from hpslurm.sources.slurm import SlurmJob
 from tests.fake.hanging import ALL_REDUCE, BARRIER, INIT, RECV, lib, own
 
@@ -441,3 +443,12 @@ def test_a_program_that_has_library_code_only_stands_at_its_outermost_call() -> 
 def test_root_asks_as_the_jobs_user() -> None:
     jobs = [SlurmJob(7, "train", "me", uid, 1000, "RUNNING") for uid in (1000, 0)]
     assert [1000, None] == list(map(hang_gather._user, jobs))
+
+
+@pytest.mark.parametrize("status, seen", [(0, True), (1, False)])
+def test_stacks_of_a_reader_that_failed_are_none(status: int, seen: bool, host_with: Callable[..., Host]) -> None:
+    threads = '[{"os_thread_id": 11, "frames": [{"name": "f", "filename": "/a/b.py", "line": 3}]}]'
+    host = host_with({"/commands/py_spy.txt": threads, "/commands/py_spy.status": str(status)})
+    notes: list[str] = []
+    found = hang_sample._stacks([Process(11, 1, "python3", "S", 0.0, 1.0)], host, notes)
+    assert (seen, not seen) == (11 in found, bool(notes))
