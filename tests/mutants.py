@@ -87,6 +87,8 @@ SAME = {
         "os.open(mark, os.O_WRONLY": "nothing is written to it",
     },
     "hpslurm/job/hang/sample.py": {"APART = 2.0": PACE_ALONE},
+    "hpslurm/nccl_tests/running.py": {"os.O_EXCL | os.O_NOFOLLOW": "O_EXCL follows no link either"},
+    "hpslurm/node/job_activity.py": {"uid: int = -1": "no number below 0 is a user"},
     "hpslurm/scan/collect.py": {
         "fast: bool = True": SOONER,
         "if newline > 0": "what is looked for begins behind the first byte",
@@ -137,6 +139,7 @@ SAME = {
         "MOST_READS = 1 << 18": PACE_ALONE,
         "== (0, len(self.raw) - 1)": "a short cut: the loop behind it says the same",
     },
+    "hpslurm/sources/slurm.py": {"if end < 0": "a node's name stands before it"},
     "hpslurm/sources/launch.py": {"MOST_SIDE_BY_SIDE = 64": PACE_ALONE},
 }
 ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.Tuple, ast.List, ast.Set)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hpslurm.sources import aws, elf, kmsg, launch, nvml, userfile
+from hpslurm.sources import aws, elf, kmsg, launch, nvml, partitions, userfile
 from hpslurm.sources.host import COMMANDS, NO_LOCK, Host
 
 MIB = 1 << 20
@@ -237,3 +237,12 @@ def test_a_daemon_is_a_process_of_root(uid: int, is_it: bool, host_with: Callabl
     host = host_with({"/proc/70/comm": "slurmd\n"})
     os.chown(host.path("/proc/70/comm"), uid, 0)
     assert is_it is host._is(70, "slurmd")
+
+
+@pytest.mark.parametrize(("deep", "known"), [(4, True), (5, False)])
+def test_partitions_are_read_of_files_that_include_one_another_four_deep(
+    deep: int, known: bool, host_with: Callable[..., Host]
+) -> None:
+    files = {f"/etc/{number}.conf": f"include {number + 1}.conf\n" for number in range(deep)}
+    host = host_with({**files, f"/etc/{deep}.conf": "PartitionName=gpu Nodes=n1\n"})
+    assert known is bool(partitions._lines(host, "/etc/0.conf"))
