@@ -99,7 +99,11 @@ SAME = {
     },
     "hpslurm/scan/flight.py": {"MEMORY = 1 << 30": MEMORY_ALONE, "time.monotonic()) > 0": PACE_ALONE},
     "hpslurm/scan/hypotheses.py": {"rival: float = 0.0": "what _summary leaves out, _weighed sets"},
-    "hpslurm/scan/joblog.py": {"SLICE = 512 << 10": PACE_ALONE, "fast: bool = False": SOONER},
+    "hpslurm/scan/joblog.py": {
+        "SLICE = 512 << 10": PACE_ALONE,
+        "if left <= 0": PACE_ALONE,
+        "fast: bool = False": SOONER,
+    },
     "hpslurm/scan/many.py": {"MOST_PROCESSES = 8": PACE_ALONE},
     "hpslurm/scan/match.py": {
         "fast: bool = True": SOONER,

@@ -331,11 +331,11 @@ def job_with(text: str, folder: Path) -> joblog.Job:
 @pytest.mark.parametrize("given, count", [(199, 199), (201, 200)])
 def test_two_hundred_events_are_recorded(given: int, count: int, tmp_path: Path) -> None:
     text = "".join(f"Jan  1 00:00:01 n{number} app: widget failed to move\n" for number in range(given))
-    assert count == len(joblog.look(job_with(text, tmp_path)).events)
+    assert count == len(joblog.look(job_with(text, tmp_path), seconds=600).events)
 
 
-def test_less_than_a_second_is_time_enough_for_a_small_file(tmp_path: Path) -> None:
-    assert () == joblog.look(job_with("hello\n", tmp_path), seconds=0.9).notes
+def test_without_time_nothing_is_read(tmp_path: Path) -> None:
+    assert () == joblog.look(job_with("hello\n", tmp_path), seconds=600).notes
     assert "no time left" in joblog.look(job_with("hello\n", tmp_path), seconds=0.0).notes[0]
 
 
