@@ -87,6 +87,7 @@ SAME = {
         "os.open(mark, os.O_WRONLY": "nothing is written to it",
     },
     "hpslurm/job/hang/sample.py": {"APART = 2.0": PACE_ALONE},
+    "hpslurm/job/hang/told.py": {"MOST_DUMPS = 2048": MEMORY_ALONE},
     "hpslurm/nccl_tests/running.py": {"os.O_EXCL | os.O_NOFOLLOW": "O_EXCL follows no link either"},
     "hpslurm/node/job_activity.py": {"uid: int = -1": "no number below 0 is a user"},
     "hpslurm/scan/collect.py": {

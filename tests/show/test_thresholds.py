@@ -81,3 +81,16 @@ def test_four_reasons_for_one_step_are_told(asked: int, shown_: int) -> None:
 def test_five_thousand_nodes_are_in_the_picture(nodes: int, squares: int) -> None:
     row = page.Row(*(["n1"] * 9), findings=(), grade="ok")
     assert squares == len(page.picture([row] * nodes))
+
+
+@pytest.mark.parametrize("rows, words", [(1, "1 row more, 1 node (1 P0)"), (2, "2 rows more, 2 nodes (2 P0)")])
+def test_one_row_is_no_rows(rows: int, words: str) -> None:
+    assert f"… and {words}: -v has them" == screen._left_out(list(map(plan, range(rows))))
+
+
+@pytest.mark.parametrize("length", [75, 76])
+def test_a_list_of_nodes_in_the_verdict_has_75_columns(length: int) -> None:
+    """With its option, --exclude='n[1-3]'."""
+    prefix = "n" * (length - len("--exclude='[1-3]'"))
+    told = screen.keep_out([f"{prefix}{number}" for number in (1, 2, 3)])
+    assert (f"--exclude='{prefix}[1-3]'" if length == 75 else "3 nodes, those with P0 below") == told
