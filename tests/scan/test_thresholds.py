@@ -453,7 +453,7 @@ def test_twenty_lines_of_a_kind_are_evidence() -> None:
 
 def test_nothing_has_no_lines_and_no_rows_without_a_header() -> None:
     output = nccl_tests.read([])
-    assert (0, 0) == (output.lines, output.orphans)
+    assert (0, 0, 0, 0) == (output.lines, output.orphans, output.log.over_net, output.log.over_gdr)
     assert 0 == nccl_tests.Row(8, 2, "float").line
     read_row = nccl_tests.row_of(["8", "2", "float", "sum", "1.0", "1.0", "1.0", "0"], nccl_tests._COLUMNS[8])
     assert read_row is not None
@@ -528,3 +528,24 @@ def test_a_factor_of_nothing_is_a_step_in_bytes(factor: int, by_factor: bool, st
 
 def test_a_line_around_another_is_read_to_4096_signs() -> None:
     assert [4096] == [len(line) for line in around("x" * 5000 + "\n", "y").before(1, 9999)]
+
+
+def test_a_row_without_a_header_has_a_column_for_each_word() -> None:
+    assert list(nccl_tests._COLUMNS) == [len(columns) for columns in nccl_tests._COLUMNS.values()]
+
+
+@pytest.mark.parametrize("less, missing", [((1 << 20) - 1, 0), (1 << 20, 1)])
+def test_of_as_many_ranks_as_there_may_be_a_size_is_rounded_by_a_mebibyte(less: int, missing: int) -> None:
+    """16 bytes for each of 65,536 ranks, where the list of devices does not say how many there are."""
+    asked = 8 << 20
+    table = nccl_tests.Table(parameters=nccl_tests.Parameters(1, 1, asked, asked, 2, True, 1, True), first_line=1)
+    table.rows.append(nccl_tests.Row(asked - less, 1, "float"))
+    assert missing == table.missing
+
+
+@pytest.mark.parametrize("before, cut", [(4074, True), (4075, False)])
+def test_a_number_in_front_of_a_row_is_looked_for_in_4096_signs(before: int, cut: bool) -> None:
+    row_ = "8  2  float  sum"
+    line = f"{'x' * before} 1234     {row_}"
+    assert (4096 if cut else 4097) == line.index("float ") + len("float ")
+    assert (row_ if cut else line) == nccl_rows._without_number(line)
