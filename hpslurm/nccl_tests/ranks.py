@@ -70,7 +70,7 @@ class Ranks:
     hosts: int | None
     measured: int | None  # from busbw / algbw, where it can be told
     fits: bool  # whether the ratio fits what was meant or listed
-    elided: bool = False  # the list of devices leaves some out
+    elided: bool  # the list of devices leaves some out
 
     @property
     def number(self) -> int | None:

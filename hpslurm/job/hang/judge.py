@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterable, Iterator
 from hpslurm.core.finding import Diagnosis
 from hpslurm.core.text import clean
 from hpslurm.core.values import replace
-from hpslurm.job.hang_case import HIGH, LOW, Case, Group, Suspect, Verdict, case_of, count_waiting, mostly
-from hpslurm.job.hang_facts import Rank, Sample
-from hpslurm.job.hang_few import desync, odd, works
-from hpslurm.job.hang_gpus import network, one_gpu
-from hpslurm.job.hang_hard import gone, lost_gpu, nobody, silent, stopped, stuck
-from hpslurm.job.hang_moves import does_it_move
-from hpslurm.job.hang_places import NOWHERE
-from hpslurm.job.hang_words import settle
+from hpslurm.job.hang.case import HIGH, LOW, Case, Group, Suspect, Verdict, case_of, count_waiting, mostly
+from hpslurm.job.hang.facts import Rank, Sample
+from hpslurm.job.hang.few import desync, odd, works
+from hpslurm.job.hang.gpus import network, one_gpu
+from hpslurm.job.hang.hard import gone, lost_gpu, nobody, silent, stopped, stuck
+from hpslurm.job.hang.moves import does_it_move
+from hpslurm.job.hang.places import NOWHERE
+from hpslurm.job.hang.words import settle
 from hpslurm.scan.reason import HEALTHY, UNDETERMINED
 
 

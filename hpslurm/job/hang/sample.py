@@ -13,8 +13,8 @@ from typing import Any
 
 from hpslurm.core.probe import Skip, Unknown
 from hpslurm.core.text import clean
-from hpslurm.job import hang_ranks
-from hpslurm.job.hang_facts import MOST_RANKS, STUCK, Child, Frame, Gpu, Node, Rank, Stack
+from hpslurm.job.hang import ranks as hang_ranks
+from hpslurm.job.hang.facts import MOST_RANKS, STUCK, Child, Frame, Gpu, Node, Rank, Stack
 from hpslurm.node import efa_counters
 from hpslurm.sources import gpu, processes, ras_client
 from hpslurm.sources.host import Host, error_of

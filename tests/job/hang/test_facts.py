@@ -10,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpslurm.core import records
-from hpslurm.job import hang_facts, hang_gather, hang_ranks, hang_sample
-from hpslurm.job.hang_facts import Frame, Node, Rank
+from hpslurm.job.hang import facts as hang_facts
+from hpslurm.job.hang import gather as hang_gather
+from hpslurm.job.hang import ranks as hang_ranks
+from hpslurm.job.hang import sample as hang_sample
+from hpslurm.job.hang.facts import Frame, Node, Rank
 from hpslurm.sources.host import Host
 from hpslurm.sources.processes import Process
 from tests.fake import hanging

@@ -11,9 +11,9 @@ from hpslurm.core import nodeset
 from hpslurm.core.finding import CONFIGURE, LOOK, Diagnosis, Suggestion
 from hpslurm.core.text import clean
 from hpslurm.core.values import replace
-from hpslurm.job.hang_case import HIGH, Group, Suspect, Verdict
-from hpslurm.job.hang_facts import Rank, Sample, Stack
-from hpslurm.job.hang_words import folded
+from hpslurm.job.hang.case import HIGH, Group, Suspect, Verdict
+from hpslurm.job.hang.facts import Rank, Sample, Stack
+from hpslurm.job.hang.words import folded
 from hpslurm.scan import advice, model
 from hpslurm.scan.reason import HEALTHY, UNDETERMINED
 from hpslurm.show import diagnosis as words

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hpslurm.job import hang_places
-from hpslurm.job.hang_case import BYTES_MOVE, HIGH, HIGH_POWER, MEDIUM, MOVING, Case, Verdict, bytes_rate, powers
-from hpslurm.job.hang_facts import Rank
+from hpslurm.job.hang import places as hang_places
+from hpslurm.job.hang.case import BYTES_MOVE, HIGH, HIGH_POWER, MEDIUM, MOVING, Case, Verdict, bytes_rate, powers
+from hpslurm.job.hang.facts import Rank
 from hpslurm.scan.reason import HEALTHY
 
 

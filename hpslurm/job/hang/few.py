@@ -9,10 +9,10 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from hpslurm.job.hang_case import ALIKE, ALONE, FEW, HIGH, LOW, MEDIUM, MOST, SPINS, WAKES, Case, Verdict, count_waiting
-from hpslurm.job.hang_facts import Rank
-from hpslurm.job.hang_places import NOWHERE, UNKNOWN, Place
-from hpslurm.job.hang_words import each, rank_or_ranks, settle, suspect_of, what_it_does
+from hpslurm.job.hang.case import ALIKE, ALONE, FEW, HIGH, LOW, MEDIUM, MOST, SPINS, WAKES, Case, Verdict, count_waiting
+from hpslurm.job.hang.facts import Rank
+from hpslurm.job.hang.places import NOWHERE, UNKNOWN, Place
+from hpslurm.job.hang.words import each, rank_or_ranks, settle, suspect_of, what_it_does
 
 CONTROL = re.compile(
     r"(monitored_)?barrier|(all_)?gather_object|broadcast_object(_list)?|wait_for_everyone|sync_global_.*|broadcast_one_to_all|process_allgather"

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from hpslurm.core.records import LAST, MORE, encode
 from hpslurm.core.text import clean
 from hpslurm.core.values import replace
-from hpslurm.job.hang_facts import Node, Reader, Sample, line_of
+from hpslurm.job.hang.facts import Node, Reader, Sample, line_of
 from hpslurm.sources import launch
 from hpslurm.sources.slurm import SlurmJob
 

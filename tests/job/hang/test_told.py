@@ -7,8 +7,9 @@ import os
 import time
 from pathlib import Path
 
-from hpslurm.job import hang, hang_told
-from hpslurm.job.hang_facts import Node, Sample
+from hpslurm.job.hang import told as hang_told
+from hpslurm.job.hang.facts import Node, Sample
+from hpslurm.job.hang.judge import judge
 from hpslurm.sources.slurm import SlurmJob
 
 RAS = {
@@ -47,7 +48,7 @@ def test_a_rank_that_nccl_calls_dead_is_named() -> None:
     told = hang_told.of(sample)
     assert told is not None and told.culprit is not None
     assert (3, "n4") == (told.culprit.rank, told.culprit.host)
-    assert [(3, "n4")] == [(one.rank, one.node) for one in hang.judge(sample, told).suspects]
+    assert [(3, "n4")] == [(one.rank, one.node) for one in judge(sample, told).suspects]
 
 
 def test_without_a_report_or_a_dump_nobody_says_anything() -> None:

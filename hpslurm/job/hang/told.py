@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable
 
 from hpslurm.core.finding import Diagnosis
-from hpslurm.job.hang_facts import Sample
+from hpslurm.job.hang.facts import Sample
 from hpslurm.scan import flight
 from hpslurm.scan.collect import Collector
 from hpslurm.scan.reason import reason

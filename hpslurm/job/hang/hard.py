@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 
 from hpslurm.core import nodeset
-from hpslurm.job import hang_places
-from hpslurm.job.hang_case import HIGH, LOW, MEDIUM, Case, Suspect, Verdict, count_waiting, mostly
-from hpslurm.job.hang_facts import STOPPED, TRACED, ZOMBIE, Node, Rank
-from hpslurm.job.hang_gpus import gpu_suspect
-from hpslurm.job.hang_places import NOWHERE
-from hpslurm.job.hang_words import each, numbers, output_of, suspect_of
+from hpslurm.job.hang import places as hang_places
+from hpslurm.job.hang.case import HIGH, LOW, MEDIUM, Case, Suspect, Verdict, count_waiting, mostly
+from hpslurm.job.hang.facts import STOPPED, TRACED, ZOMBIE, Node, Rank
+from hpslurm.job.hang.gpus import gpu_suspect
+from hpslurm.job.hang.places import NOWHERE
+from hpslurm.job.hang.words import each, numbers, output_of, suspect_of
 from hpslurm.scan.reason import UNDETERMINED
 
 

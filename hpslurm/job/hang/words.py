@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from hpslurm.core import nodeset
-from hpslurm.job.hang_case import HIGH, Case, Suspect
-from hpslurm.job.hang_facts import STOPPED, Rank
-from hpslurm.job.hang_places import Place
+from hpslurm.job.hang.case import HIGH, Case, Suspect
+from hpslurm.job.hang.facts import STOPPED, Rank
+from hpslurm.job.hang.places import Place
 
 
 def suspect_of(rank: Rank, what: str) -> Suspect:

@@ -7,7 +7,7 @@ from functools import cache
 
 from hpslurm.core import toml
 from hpslurm.core.values import dataclass
-from hpslurm.job.hang_facts import STUCK, Frame, Rank, Stack
+from hpslurm.job.hang.facts import STUCK, Frame, Rank, Stack
 
 UNKNOWN = "unknown"
 MOVED_CPU = 0.5  # seconds of CPU a second, from which a process is busy

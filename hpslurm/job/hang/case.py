@@ -6,9 +6,9 @@ from collections import Counter
 
 from hpslurm.core.finding import Culprit
 from hpslurm.core.values import dataclass, replace
-from hpslurm.job import hang_places
-from hpslurm.job.hang_facts import Gpu, Node, Rank, Sample
-from hpslurm.job.hang_places import NOWHERE, Kind, Place
+from hpslurm.job.hang import places as hang_places
+from hpslurm.job.hang.facts import Gpu, Node, Rank, Sample
+from hpslurm.job.hang.places import NOWHERE, Kind, Place
 from hpslurm.scan.reason import HEALTHY, UNDETERMINED
 
 HIGH, MEDIUM, LOW = "high", "medium", "low"
@@ -44,7 +44,7 @@ class Group:
     label: str
     words: str
     ranks: tuple[Rank, ...]
-    suspect: bool = False
+    suspect: bool
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpslurm.core import nodeset
-from hpslurm.job.hang_case import (
+from hpslurm.job.hang.case import (
     BUSY_GPU,
     BYTES_TRICKLE,
     HIGH_POWER,
@@ -20,15 +20,15 @@ from hpslurm.job.hang_case import (
     powers,
     rank_on,
 )
-from hpslurm.job.hang_facts import Gpu, Node
-from hpslurm.job.hang_words import settle
+from hpslurm.job.hang.facts import Gpu, Node
+from hpslurm.job.hang.words import settle
 
 
 def one_gpu(case: Case) -> Verdict | None:
     """GPUs of a few compute, or do nothing, while those of the others run a kernel that only waits."""
     gpus = [(node, gpu) for node in case.sample.nodes for gpu in node.gpus if gpu.power is not None and gpu.limit]
     spin = [gpu for _, gpu in gpus if (gpu.use or 0) >= BUSY_GPU and power_share(gpu) < LOW_POWER]
-    if len(gpus) < 3 or len(spin) * 2 <= len(gpus):
+    if len(spin) * 2 <= len(gpus):
         return None
     idle = [(node, gpu) for node, gpu in gpus if gpu.use is not None and gpu.use < IDLE_GPU]
     hot = [(node, gpu) for node, gpu in gpus if power_share(gpu) >= HIGH_POWER]
