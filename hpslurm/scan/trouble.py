@@ -30,6 +30,8 @@ _NO_TROUBLE = linear.compile(
     r"|\berrors?[\w ]{0,12}[=:] *(?:0\b|none|false|\[\]|null)"
     r"|(?:fail|error|timeout|missing|lost|dead|abort|kill|retr)\w{0,30}(?:-\w{0,30})?[ \"']{0,4}[=:] ?"
     r"[\"']?(?:[\d.]+|true|false|none|null|yes|no|auto|ignore|\w{1,12})?[\"']?[,}\s]*$"
+    r"|^\W*={2,}[^\n]*={2,}\W*$"
+    r"|^(?:\S{0,80}[#$>%] ?)?(?:sudo )?(?:echo|grep|journalctl|dmesg|sudo|export|printf) |\| *e?grep -"
     r"|--[\w-]*(?:fail|error|timeout|missing|lost|kill)[\w-]*|\b\w+_(?:error|errors|loss|fail|timeout)s?\b *[=:]"
     r"|(?:mean|avg|val|train|test|abs|sq\w*|root)[\w ]{0,12}error\b"
     r"|if (?:you|this|the|it)\b|\b(?:in case of|on|upon) (?:an? )?(?:failure|error)"
@@ -87,6 +89,12 @@ def subjects() -> tuple[Subject, ...]:
 
 
 @cache
+def emitters() -> tuple[tuple[re.Pattern[str], frozenset[str]], ...]:
+    """Whose lines can only be about some causes, by the words that they begin with."""
+    return tuple((linear.compile(row["regex"]), frozenset(row["causes"])) for row in _table()["emitter"])
+
+
+@cache
 def stems() -> tuple[str, ...]:
     return tuple(_table()["stems"])
 
@@ -130,7 +138,11 @@ def event_of(path: str, number: int, line: str, year: int) -> Event | None:
 
 
 def subject_of(text: str) -> Subject | None:
-    """What a line is about: the weightiest subject whose words it has outside of paths."""
+    """What a line is about: the weightiest subject that its emitter may mean, by words outside of paths."""
     text = _PATH.sub(" ", text)
-    about = [row for row in subjects() if row.expression.search(text)]
+    may_mean = next((causes for expression, causes in emitters() if expression.search(text)), None)
+    about = [
+        row for row in subjects()
+        if (may_mean is None or row.cause in may_mean) and row.expression.search(text)
+    ]  # fmt: skip
     return max(about, key=lambda row: row.weight, default=None)
