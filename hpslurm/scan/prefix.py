@@ -53,7 +53,7 @@ _KERN = linear.compile(r"(?:kern|user|daemon) *: ?(?:emerg|alert|crit|err|warn|w
 _NCCL = linear.compile(r"\[?([A-Za-z0-9][\w.-]{0,252}):(\d{1,8}):(\d{1,8})\]? \[(?P<device>-?\d+)\] ?")
 _NCCL_SHORT = linear.compile(r"([A-Za-z0-9][\w.-]{0,252}):(\d{1,8}) \[(?P<device>-?\d+)\] ?")
 _OPEN_MPI = linear.compile(r"\[([A-Za-z][\w.-]{0,252}):(\d{2,8})\] ")
-_UCX = linear.compile(r"\[\d+\.\d+\] \[([\w.-]+):(\d+):\d+\] +")
+_UCX = linear.compile(r"(?:\[\d+\.\d+\] )?\[([\w.-]+):(\d+) *:\d+(?::\d+)?\] +")
 _DEVICE = linear.compile(r"\[(\d{1,2})\] (?=NCCL |\S+:\d+ NCCL )")
 _ADDRESS = linear.compile(r"(\d{1,3}(?:\.\d{1,3}){3}): ")
 _NAMED = linear.compile(r"((?:ip-\d+-\d+-\d+-\d+|[a-z][\w-]{0,62}\d[\w.-]{0,190})): (?=\S)")
@@ -110,16 +110,25 @@ _OF_JOBS = linear.compile(
 )
 
 
-def is_of_other_service(line: str) -> bool:
-    """Whether a system service says it that has no part in a job.
+# What a library tells for those who debug it.
+_FOR_DEBUGGING = linear.compile(
+    r"libfabric:[\w:]{1,80}\(\):\d+<(?:info|debug|trace)>|\[[^\n]{1,80}\bUCX +(?:DIAG|DEBUG|TRACE)\b"
+    r"|(?:\[[\dT:.-]{10,40}\]|slurm\w{1,8}:) (?:\[\S{1,20}\] )?debug\d?: "
+)
 
-    >>> is_of_other_service("Aug 25 19:38:05 n1 sshd[920]: error: kex_exchange: Connection reset by peer")
+
+def is_aside(line: str) -> bool:
+    """Whether a system service says it that has no part in a job, or a library tells it for those who debug it.
+
+    >>> is_aside("Aug 25 19:38:05 n1 sshd[920]: error: kex_exchange: Connection reset by peer")
     True
-    >>> is_of_other_service("Aug 25 19:38:05 n1 slurmd[920]: error: Connection reset by peer")
+    >>> is_aside("Aug 25 19:38:05 n1 slurmd[920]: error: Connection reset by peer")
     False
     """
     match = _SERVICE.match(line)
-    return match is not None and _OF_JOBS.match(match[1]) is None
+    if match is not None:
+        return _OF_JOBS.match(match[1]) is None
+    return _FOR_DEBUGGING.match(line) is not None
 
 
 def _seconds(

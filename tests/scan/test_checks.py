@@ -12,7 +12,7 @@ from hpslurm.core.finding import ROLES
 from hpslurm.scan import model
 from hpslurm.scan.checks.gpu import xid_meaning
 from hpslurm.scan.reason import reason
-from tests.scan.cases import events_of, patterns_of
+from tests.scan.cases import diagnose, events_of, patterns_of
 
 SCAN = Path(model.__file__).parent
 SOURCES = [path.read_text(encoding="utf-8") for path in sorted(SCAN.rglob("*.py"))]
@@ -251,3 +251,46 @@ def test_megatron_names_rank_gpu_and_node_of_the_loss_that_is_no_number() -> Non
     culprit = reason(events_of(f"{said}\n".encode())).culprit
     assert culprit is not None
     assert (13, "5", "ip-10-1-0-7") == (culprit.rank, culprit.gpu, culprit.host)
+
+
+@pytest.mark.parametrize("driver, cause", [
+    ("nvidia 0000:bb:00.0: ", "gpu_fell_off_bus"),
+    ("mlx5_core 0000:bb:00.0: ", "network_link"),
+    ("nvme nvme2: ", "gpu_fell_off_bus"),  # which card this is, nobody says
+    ("nvme 0000:bb:00.0: ", "storage"),
+])  # fmt: skip
+def test_a_slot_that_lost_its_card_is_about_the_card_whose_driver_speaks(driver: str, cause: str):
+    lines = f"[ 812.1] pcieport 0000:b9:01.0: pciehp: Slot(2-4): Link Down\n[ 812.2] {driver}no longer answers\n"
+    assert cause == diagnose(lines.encode()).cause
+
+
+@pytest.mark.parametrize("lost, confident", [(2, False), (3, True)])
+def test_a_file_system_that_comes_back_again_and_again_is_no_single_outage(lost: int, confident: bool):
+    one = "Lustre: fsx-OST003a-osc: Connection to fsx-OST003a (at 10.28.1.43@tcp) was lost; will wait\n"
+    text = one + (one + "Lustre: fsx-OST003a-osc: Connection restored to (at 10.28.1.43@tcp)\n") * lost
+    (event,) = (event for event in events_of(text.encode()) if event.pattern == "lustre")
+    assert confident is (event.weight == 70)
+
+
+@pytest.mark.parametrize("before, cause", [
+    ("", "app_error"),
+    ("[rank0]:[E1218 20:27:21.42 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught collective operation timeout: "
+     "WorkNCCL(SeqNum=1, OpType=BROADCAST, Timeout(ms)=600000) ran for 600060 milliseconds before timing out.\n",
+     "collective_timeout_unknown"),
+])  # fmt: skip
+def test_what_a_script_says_after_its_program_failed_did_not_fail_it(before: str, cause: str):
+    assert cause == diagnose(f"{before}order_1.sh: line 45: --disable_tqdm: command not found\n".encode()).cause
+
+
+@pytest.mark.parametrize("after, cause", [
+    ("", "prolog_epilog"), ("slurmstepd: error: Setting TMPDIR to /tmp\n", "undetermined"),
+])  # fmt: skip
+def test_a_folder_of_tmpdir_that_slurm_can_do_without_is_no_cause(after: str, cause: str):
+    line = "slurmstepd: error: Unable to create TMPDIR [/tmp/alice/25534]: No such file or directory\n"
+    assert cause == diagnose(f"{line}{after}".encode()).cause
+
+
+def test_a_ucx_line_names_its_host_and_process():
+    (event,) = (event for event in events_of(b"[n1:29823:0:29823]  wireup.c:346  Assertion `a < b' failed: lane=3/7\n")
+                if event.pattern == "assertion")  # fmt: skip
+    assert ("n1", 29823) == (event.host, event.pid)
