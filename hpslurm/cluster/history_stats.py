@@ -3,14 +3,20 @@
 Failures of a node in some work are taken for a Poisson count. What is expected of it comes from the *other* nodes, in
 jobs without it, in the same kind of work (indirect standardisation, as in epidemiology): named failures by hours and
 partition, others by the size of the job as well, and those that nothing is known of by its user, too, since programs
-of one user fail more than those of another. The chance of so many or more is the exact upper tail
+of one user fail more than those of another. That usual rate is itself known by a few failures only, in a small cluster
+by a dozen: the chance of so many or more is the exact conditional one of two Poisson counts (Przyborowski and
+Wilenski 1940). Where r - 1 failures were seen in the others' work, and m are expected of the node, it is the tail
+
+    P(X >= k | m, r) = 1 - sum_{i<k} C(r-1+i, i) (r / (r+m))^r (m / (r+m))^i
+
+of a negative binomial, which for a well-known rate is that of Poisson,
 
     P(X >= k | m) = 1 - sum_{i<k} e^-m m^i / i!
 
 of each kind of failure; the smallest counts, corrected for the number of kinds (Bonferroni) and, over all nodes, by
-the method of Benjamini and Hochberg: of the nodes accused, at most three in a hundred are well. The worst node is taken
-first; failures of jobs that it took part in then count no more against the nodes that were with it
-(explaining away), and the others are judged again. docs/history.md has the sources. Pure.
+the method of Benjamini and Hochberg. The worst node is taken first; failures of jobs that it took part in then count
+no more against the nodes that were with it (explaining away), and the others are judged again. docs/history.md has the
+sources. Pure.
 """
 
 from __future__ import annotations
@@ -22,7 +28,9 @@ from hpslurm.cluster.history_jobs import HARD, NAMED, SOFT, Failure
 from hpslurm.core.values import dataclass
 
 SUSPECT, WATCH, FEW, USUAL = "suspect", "watch", "few data", "as others"
-SURE = 0.03  # share of nodes wrongly accused up to which a node is a suspect
+# Share of nodes wrongly accused up to which a node is a suspect. Where all are well it is also the chance that anybody
+# is accused; with this one, more than five such months of a hundred are unlikely themselves (once in 200 hundreds).
+SURE = 0.015
 MAYBE = 0.2  # and up to which it is watched
 ROUNDS = 2  # the usual rates are taken again without those that the first round accuses
 FEWEST = 3  # failures of a suspect; two may be an accident
@@ -94,12 +102,35 @@ def poisson_tail(count: int, mean: float) -> float:
     return max(0.0, 1.0 - total)
 
 
+def tail(count: int, mean: float, known: float) -> float:
+    """P(X >= count) where the mean is told by ``known`` - 1 failures; many of them make it that of Poisson."""
+    if count <= 0:
+        return 1.0
+    if mean <= 0:
+        return 0.0
+    part, none = mean / (known + mean), -known * math.log1p(mean / known)
+    if count > mean:
+        ways = math.lgamma(known + count) - math.lgamma(known) - math.lgamma(count + 1)
+        term, total, at = math.exp(ways + none + count * math.log(part)), 0.0, count
+        while term > total * 1e-12:
+            total += term
+            term *= (known + at) / (at + 1) * part
+            at += 1
+        return min(1.0, total)
+    term = total = math.exp(none)
+    for at in range(count - 1):
+        term *= (known + at) / (at + 1) * part
+        total += term
+    return max(0.0, 1.0 - total)
+
+
 @dataclass(frozen=True)
 class Count:
-    """Failures of one kind on one node: seen, and expected as the share of any node."""
+    """Failures of one kind on one node: seen, and expected as the share of any node, told by ``known`` failures."""
 
     seen: int = 0
     expected: float = 0.0
+    known: float = 1.0
 
     @property
     def ratio(self) -> float:
@@ -109,7 +140,7 @@ class Count:
 
 def chance(counts: Mapping[str, Count]) -> float:
     """Of as much evidence by accident: the least likely of the kinds, each with its part of the error allowed."""
-    tails = (poisson_tail(one.seen, one.expected) / PART[kind] for kind, one in counts.items())
+    tails = (tail(one.seen, one.expected, one.known) / PART[kind] for kind, one in counts.items())
     return min(1.0, *tails)
 
 
@@ -145,6 +176,7 @@ class Table:
         self.all_seen = _sums(self.usual.values())
         self.class_hours = _by_class(self.all_hours)
         self.class_seen = _by_class(self.all_seen)
+        self.shares: dict[str, dict[str, tuple[float, float]]] = {}  # of a node, once asked for
 
     def _put(self, failure: Failure) -> None:
         """What one user's jobs met on a day counts once: a program in a crash loop is misread again and again."""
@@ -166,7 +198,14 @@ class Table:
 
     def evidence(self, node: str) -> dict[str, Count]:
         """What was seen, and what would be its share, by kind of failure."""
-        counted, expected = self.now(node), dict.fromkeys(PART, 0.0)
+        counted = self.now(node)
+        if node not in self.shares:
+            self.shares[node] = self._shares(node)
+        return {kind: Count(counted.get(kind, 0), *share) for kind, share in self.shares[node].items()}
+
+    def _shares(self, node: str) -> dict[str, tuple[float, float]]:
+        """What is expected of it by kind of failure, and by how many failures that is known."""
+        shares, spread = dict.fromkeys(PART, 0.0), dict.fromkeys(PART, 0.0)
         seen, own = self.seen_with.get(node, {}), _by_class(self.work.hours[node])
         seen_by_class = _by_class(seen)
         for kind, hours in self.work.hours[node].items():
@@ -174,14 +213,16 @@ class Table:
             company = self._company(node, group, own[group])
             left = self.class_hours[group] - own[group] * company
             if left <= 0:  # nobody did such work without it: there is nothing to compare with
-                expected[kind[1]] += sum(once[0] == kind for once in self.failed.get(node, ()))
+                shares[kind[1]] += sum(once[0] == kind for once in self.failed.get(node, ()))
                 continue
-            usual = (max(0.0, self.class_seen.get(group, 0.0) - seen_by_class.get(group, 0.0)) + 0.5) / left
             others = max(0.0, self.all_hours[kind] - hours * company)
             failed = max(0.0, self.all_seen.get(kind, 0.0) - seen.get(kind, 0.0))
-            # a kind with few failures leans on all of its size: one failure at the usual rate is added to it
-            expected[kind[1]] += hours * (failed + 1.0) / (others + 1.0 / usual)
-        return {kind: Count(counted.get(kind, 0), share) for kind, share in expected.items()}
+            rest = max(0.0, self.class_seen.get(group, 0.0) - seen_by_class.get(group, 0.0) - failed)
+            # a kind with few failures leans on the rest of its size: one failure at the rate of that is added to it
+            share = hours * (failed + 1.0) / (others + max(0.0, left - others) / (rest + 1.0))
+            shares[kind[1]] += share
+            spread[kind[1]] += share * share / (failed + 1.0)
+        return {kind: (share, share * share / spread[kind] if spread[kind] else 1.0) for kind, share in shares.items()}
 
     def _company(self, node: str, group: tuple[str, int], own: float) -> float:
         """How many nodes its jobs of this size had; a failure that names it is no other's."""
@@ -239,12 +280,15 @@ def judge(work: Work, failures: Iterable[Failure], hours_since: Mapping[str, flo
     failures = list(failures)
     bad: frozenset[str] = frozenset()
     table = Table(work, failures)
-    for at in range(ROUNDS):
-        if at:
-            del table  # before the next takes as much
-            table = Table(work, failures, bad)
+    taken, alike = _taken(table)
+    for _ in range(1, ROUNDS):
+        accused = frozenset(node for node, share in taken.items() if share <= SURE)
+        if accused == bad:
+            break
+        bad = accused
+        del table  # before the next takes as much
+        table = Table(work, failures, bad)
         taken, alike = _taken(table)
-        bad = frozenset(node for node, share in taken.items() if share <= SURE)
     enough = sum(work.jobs.values()) >= LEAST_JOBS
     since = hours_since or {}
     made = [

@@ -23,6 +23,7 @@ from hpslurm.cluster.history_stats import (
     judge,
     poisson_tail,
     size_class,
+    tail,
 )
 
 HOUR, DAY = 3600, 86400
@@ -35,6 +36,35 @@ NODES = [f"n{number}" for number in range(40)]
 ])  # fmt: skip
 def test_the_tail_is_that_of_the_textbook(count: int, mean: float, tail: float) -> None:
     assert tail == pytest.approx(poisson_tail(count, mean), rel=1e-2)
+
+
+@pytest.mark.parametrize(("count", "mean", "known", "chance_of_it"), [
+    (0, 3.0, 1.0, 1.0), (3, 0.0, 1.0, 0.0), (1, 0.25, 1.0, 0.2), (3, 0.25, 1.0, 0.008), (2, 2.0, 1.0, 4 / 9),
+])  # fmt: skip
+def test_a_rate_that_is_known_by_no_failure_gives_a_geometric_tail(
+    count: int, mean: float, known: float, chance_of_it: float
+) -> None:
+    assert chance_of_it == pytest.approx(tail(count, mean, known))
+
+
+@pytest.mark.parametrize(("count", "others", "nodes"), [(3, 20, 256), (2, 5, 8), (1, 3, 2), (9, 40, 64)])
+def test_the_tail_is_that_of_the_binomial_of_two_counts(count: int, others: int, nodes: int) -> None:
+    """Of count + others failures, so many or more on one of the nodes, when all work alike."""
+    share, both = 1 / nodes, count + others
+    exact = sum(math.comb(both, k) * share**k * (1 - share) ** (both - k) for k in range(count, both + 1))
+    assert exact == pytest.approx(tail(count, (others + 1) / (nodes - 1), others + 1))
+
+
+@pytest.mark.parametrize(("count", "mean"), [(3, 0.1), (10, 2.0), (5, 20.0)])
+def test_a_rate_that_is_well_known_gives_the_tail_of_poisson(count: int, mean: float) -> None:
+    assert poisson_tail(count, mean) == pytest.approx(tail(count, mean, 1e8), rel=1e-4)
+    assert poisson_tail(count, mean) < tail(count, mean, 20) or count < mean
+
+
+def test_a_hundred_months_of_healthy_nodes_see_more_than_five_accused_once_in_two_hundred_hundreds() -> None:
+    sure = history_stats.SURE
+    at_most_five = sum(math.comb(100, k) * sure**k * (1 - sure) ** (100 - k) for k in range(6))
+    assert 1 / 300 < 1 - at_most_five < 1 / 200
 
 
 def test_sizes_are_classed_by_powers_of_four() -> None:
@@ -187,11 +217,11 @@ def test_a_node_that_ends_each_job_at_once_has_no_hours_and_is_found() -> None:
 @pytest.mark.parametrize(
     ("seen", "ratio", "chance", "few", "milder", "word"),
     [
-        (3, 3.0, 0.03, False, False, SUSPECT),
-        (3, 3.0, 0.03, False, True, WATCH),
-        (3, 3.0, 0.031, False, False, WATCH),
-        (3, 2.99, 0.03, False, False, WATCH),
-        (2, 3.0, 0.03, False, False, WATCH),
+        (3, 3.0, 0.015, False, False, SUSPECT),
+        (3, 3.0, 0.015, False, True, WATCH),
+        (3, 3.0, 0.0151, False, False, WATCH),
+        (3, 2.99, 0.015, False, False, WATCH),
+        (2, 3.0, 0.015, False, False, WATCH),
         (2, 1.0, 0.2, False, False, WATCH),
         (2, 1.0, 0.201, False, False, USUAL),
         (1, 9.0, 0.001, False, False, USUAL),
@@ -205,7 +235,7 @@ def test_what_a_node_is_called(seen: int, ratio: float, chance: float, few: bool
 
 @pytest.mark.parametrize(("kind", "part"), [(NAMED, 0.97), (HARD, 0.02), (SOFT, 0.01)])
 def test_each_kind_of_failure_has_its_part_of_the_error(kind: str, part: float) -> None:
-    assert poisson_tail(9, 0.8) / part == pytest.approx(chance({kind: Count(9, 0.8)}))
+    assert tail(9, 0.8, 12.0) / part == pytest.approx(chance({kind: Count(9, 0.8, 12.0)}))
 
 
 def test_a_ratio_is_shrunk_by_one_failure_and_nothing_seen_is_the_usual() -> None:
@@ -273,3 +303,19 @@ def test_the_start_of_a_job_counts_for_half_an_hour() -> None:
     ledger = Ledger()
     ledger.add(Job(1, "COMPLETED", ("n1",), 0, 0, "u", "p5"))
     assert [0.5] == [one.hours for one in ledger.close().verdicts]
+
+
+def test_few_failures_elsewhere_make_the_usual_rate_uncertain() -> None:
+    """Eleven nodes with 100 hours each, and no failure."""
+    work = Work({f"n{number}": {("p5", NAMED, 0): 100.0} for number in range(11)}, {}, {})
+    count = Table(work, []).evidence("n7")[NAMED]
+    assert (0.1, 1.0) == pytest.approx((count.expected, count.known))
+
+
+def test_a_kind_of_work_with_few_failures_leans_on_the_rest_of_its_size() -> None:
+    """100 hours of others saw nothing there, and 1,000 hours of the other partition 19 failures: one in 50 is added."""
+    there, elsewhere = ("p4", NAMED, 0), ("p5", NAMED, 0)
+    work = Work({"a": {there: 100.0}, "b": {there: 100.0}, "c": {elsewhere: 1000.0}}, {}, {})
+    failed = [Failure(at, NAMED, ("c",), "gpu_ecc", at * DAY, f"u{at}", "p5") for at in range(19)]
+    count = Table(work, failed).evidence("a")[NAMED]
+    assert (100 * 1 / (100 + 1000 / 20), 1.0) == pytest.approx((count.expected, count.known))

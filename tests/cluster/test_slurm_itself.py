@@ -5,7 +5,7 @@ from __future__ import annotations
 from hpslurm.cluster import accounting, controllers, queue, slurm_conf
 from hpslurm.cluster.model import Member, Members
 from hpslurm.core.policy import Policy
-from hpslurm.core.probe import FAIL, PASS, SKIP, run
+from hpslurm.core.probe import PASS, SKIP, run
 from hpslurm.setup import hook_lines
 from hpslurm.sources.slurm import Controller, Queued, SlurmNode
 
@@ -63,18 +63,7 @@ def test_munge_is_told_apart_from_a_dead_controller(write, tmp_path):
 ON = "echo 'AccountingStorageHost = head-1'; echo 'AccountingStorageType = accounting_storage/slurmdbd'"
 
 
-def test_a_silent_slurmdbd_is_found(write, tmp_path):
-    host = programs(write, tmp_path, ON, "echo 'sacctmgr: error: Problem talking to the database' >&2; exit 1")
-    result = run("accounting", accounting, host, Policy())
-    assert (FAIL, ["slurmdbd-unreachable"]) == (result.outcome, ids(result.findings))
-    assert "slurmdbd on head-1 does not answer" == result.findings[0].detail
-    assert "Problem talking to the database" in result.findings[0].evidence[0].text
-
-
-def test_a_slurmdbd_that_answers_is_fine(write, tmp_path):
-    assert PASS == run("accounting", accounting, programs(write, tmp_path, ON, "echo lab"), Policy()).outcome
-
-
+# one that answers and one that does not: tests/lab/test_accounting.py
 def test_a_cluster_without_accounting_is_skipped(write, tmp_path):
     host = programs(write, tmp_path, ON.replace("slurmdbd", "none"), "exit 1")
     assert SKIP == run("accounting", accounting, host, Policy()).outcome

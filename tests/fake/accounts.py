@@ -12,6 +12,7 @@ from hpslurm.sources.host import SACCT_MARK
 DAY = 86400
 NODES = [f"ip-10-1-0-{number}" for number in range(1, 13)]
 SICK = NODES[6]
+FIRST = 100  # job ids are above this
 LOST = Diagnosis("gpu_fell_off_bus", "high", "its GPU fell off the bus", Culprit(host=SICK))
 
 
@@ -25,10 +26,13 @@ def row(job: int, end: float, node: str, state: str = "COMPLETED", user: str = "
 
 
 def month(folder: Path, now: float) -> tuple[Path, Path]:
-    """A root folder with the programs, and a results folder. One node is named five times; once six fail together."""
+    """A root folder with the programs, and a results folder. One node is named five times; once six fail together.
+
+    tests/lab/test_accounting.py loads the same rows into a real slurmdbd, and gets the same answers.
+    """
     root, results = folder / "root", folder / "results"
     results.mkdir(parents=True, exist_ok=True)
-    rows, job = [], 0
+    rows, job = [], FIRST
     for day in range(1, 21):
         for node in NODES:
             job += 1

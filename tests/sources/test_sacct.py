@@ -15,7 +15,7 @@ from hpslurm.sources.host import SACCT_MARK, Output
 from hpslurm.sources.sacct import Ended, Event
 
 SAMPLES = Path(__file__).with_name("slurm")
-RELEASES = ("22.05.8", "24.11.5", "26.05.5")
+RELEASES = ("22.05.8", "24.11.5", "25.11.7", "26.05.5")
 
 # As the releases print them; the second is of 22.05, where NODE_FAIL has the exit code 0:0.
 ROWS = (
@@ -85,11 +85,12 @@ def test_events_are_read_by_node_and_their_reasons_may_hold_anything() -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 class TestRecorded:
-    """What a lab's real slurmdbd and MariaDB answered to our own command lines, in three releases.
+    """What a lab's real slurmdbd and MariaDB answered to our own command lines, in four releases.
 
     Debian's 22.05.8 and, in chroots of Debian 13 and testing, 24.11.5 and 26.05.5; there slurmdbd had to be given the
-    MariaDB library of Debian 12, since it ends at once with that of 11.8.9. 25.11 could not be had. The two around it
-    print the same columns in the same words, so nothing is written here that only looks like it.
+    MariaDB library of Debian 12, since it ends at once with that of 11.8.9. 25.11.7 was compiled from its source on
+    Debian 12. There the slurmd of n3 was killed and Slurm noticed it by itself, which took half a minute; with the
+    others its node was set down by hand. Only the lab's folder and the port are not as they were.
     """
 
     def test_jobs(self, release: str) -> None:
@@ -105,7 +106,7 @@ class TestRecorded:
             7: ("COMPLETED", 0, 0, ("n2",)),
         } == {number: (job.state, job.code, job.signal, job.nodes) for number, job in jobs.items()}
         assert {("root", "all")} == {(job.user, job.partition) for job in jobs.values()}
-        assert all(0 <= job.end - job.start < 10 for job in jobs.values())
+        assert all(0 <= job.end - job.start < 30 for job in jobs.values())
 
     def test_events(self, release: str) -> None:
         events = list(sacct.events_of_text((SAMPLES / release / "sacctmgr_events.txt").read_text()))
@@ -113,14 +114,15 @@ class TestRecorded:
         assert {
             ("n1", "DOWN", True, "it is | gone"),
             ("n2", "DRAIN", True, "looks bad"),
-            ("n3", "DOWN", False, "Not responding"),
+            ("n3", "DOWN*" if release == "25.11.7" else "DOWN", False, "Not responding"),  # the star: by itself
         } == grave
         assert {("lab", "root(0)")} == {(event.cluster, event.user) for event in events}
 
     def test_one_job_whose_name_has_a_bar_and_a_line_break(self, release: str) -> None:
         text = (SAMPLES / release / "sacct_job.txt").read_text()
-        # recorded before JobID was asked for as well, which of a plain job is the same number
-        (job,) = slurm.jobs_of_sacct(text.replace("1\x1f", "1\x1f1\x1f", 1))
+        if release != "25.11.7":  # recorded before JobID was asked for as well, which of a plain job is the same number
+            text = text.replace("1\x1f", "1\x1f1\x1f", 1)
+        (job,) = slurm.jobs_of_sacct(text)
         assert (1, "FAILED", 7, 0, "n[1-3]", "root") == (
             job.id, job.state, job.exit_code, job.uid, job.nodes, job.user,
         )  # fmt: skip
