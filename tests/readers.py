@@ -133,6 +133,12 @@ def _search(text: str) -> None:
     search_file.resumed(text, "x.jsonl")
 
 
+def _layout(text: str) -> None:
+    value = json.loads(text)
+    if isinstance(value, dict):
+        hyperpod.layout_of(value, value)
+
+
 @cache
 def _file() -> str:
     return os.path.join(tempfile.mkdtemp(prefix="hpslurm-fuzz-"), "file")
@@ -311,15 +317,8 @@ READERS: dict[str, Reader] = {
     "baselines": Reader(of_file(baseline.load), _baselines, (), lines),
     "search": Reader(_search, _searches, (ValueError,), lines),
     "hang": Reader(_hang, lambda: _hanging(False)),
-    "hang-saved": Reader(_saved_hang, lambda: _hanging(True), (ValueError,), lines),
-    "layout": Reader(lambda text: hyperpod.layout_of(_object(text), {}), _layouts, (ValueError,)),
+    "hang-saved": Reader(_saved_hang, lambda: _hanging(True), (json.JSONDecodeError,), lines),
+    "layout": Reader(_layout, _layouts, (json.JSONDecodeError,)),
     "library": Reader(of_file(_library), _libraries, (elf.Broken,)),
     "programs": Reader(_programs, _of_programs),
 }
-
-
-def _object(text: str) -> dict[str, Any]:
-    value = json.loads(text)
-    if not isinstance(value, dict):
-        raise ValueError("not a JSON object")
-    return value
