@@ -28,6 +28,7 @@ class Case:
         self.kinds = {event.pattern[5:] for event in self.all if event.pattern.startswith("kind:")}
         self._read_identities()
         self.life = self.of("life")
+        self.serves = self.of("serves")
         self.restarts = self.of("restart")
         self.began = self.of("life-began")
         self.busy = self.of("busy")
@@ -87,12 +88,12 @@ class Case:
         return row is not None and row.late
 
     def went_on(self, event: Event) -> bool:
-        """Whether several steps of work came after its last line, in the same file."""
+        """Whether several steps of work, or jobs of a daemon of Slurm, came after its last line, in the same file."""
         return any(
-            (begins := whole(life.fact("recent"))) is not None
-            and life.file == event.file
+            (begins := whole(sign.fact("recent"))) is not None
+            and sign.file == event.file
             and begins > max(event.line, event.last_line)
-            for life in self.life
+            for sign in (*self.life, *self.serves)
         )
 
     def on_one_node(self) -> bool:

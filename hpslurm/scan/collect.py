@@ -309,7 +309,7 @@ class _File:
         context: Context | None = None
         for labelled in segments[-200:]:
             segment = prefix.bare(labelled)
-            strange = prefix.is_of_other_service(labelled)
+            aside = prefix.is_aside(labelled)
             quiet: bool | None = None
             rest = segment
             mark: prefix.Mark | None = None
@@ -320,7 +320,7 @@ class _File:
                     match = compiled(row.regex).search(mark.text)
                 else:
                     match = compiled(row.regex).search(segment)
-                if not match or (strange and row.cause in model.of_programs()):
+                if not match or (aside and row.cause in model.of_programs()):
                     continue
                 if quiet is None:  # asked last, because it costs most
                     quiet = noise().search(segment) is not None

@@ -24,14 +24,22 @@ _LIFE = linear.compile(
     r":::ML\w|^\W*[Ss]tep[ :=\[]+\d+|\b\d+ ?/ ?\d+ (?:steps?|batches|iterations)\b|"
     r"\b(?:accuracy|acc(?:_?@?1)?|top-?1|perplexity|ppl|reward|grad[_ ]norm|learning[_ ]rate|lr|fps|img/sec|"
     r"(?:images|samples|sequences|tokens|frames|episodes)[ _](?:/|per[ _])sec\w*)\b['\"]?[ :='\"]+[-+]?\d|"
+    r"\bSUCCEEDED\b|[Hh]ello,? (?:[Ww]orld )?from (?:rank |task |process(?:or)? |node )?\S+|"
+    r"Running as primary controller|slurm(?:d|ctld|dbd)(?: version \S+)? started\b|ready for connections|"
     r"Application startup complete|Uvicorn running on|HTTP/1\.\d\"? 200"
 )
 # A step whose own figures are none shows nothing but that the program still runs.
 _NOT_A_NUMBER = linear.compile(r"(?i)(?:loss|grad(?:ient)?[ _]?norm)\W{0,4}nan\b")
 # Of these, what shows work itself, not only a start.
 _WORK = linear.compile(
-    r"(?i):::ML\w|\bloss\b|\bepoch\b|\bstep\b|\biter(?:ation)?\b|tok(?:en)?s?/s|it/s|s/it|(?:samples?|img|images?)/s"
-    r"|passed|now responding"
+    r"(?i):::ML\w|hello,? |passed|now responding|\bloss\b|\bepoch\b|\bstep\b|\biter(?:ation)?\b|tok(?:en)?s?/s|it/s"
+    r"|s/it|(?:samples?|img|images?)/s"
+)
+# Of slurmctld and slurmd: a job or a step that was served.
+_SERVES = linear.compile(
+    r"launch task StepId=|Launching batch job \d|done with job$|_job_complete: JobId=\S+ done|sched: Allocate JobId"
+    r"|sched/\w+: _?\w*[Ss]tart\w*:? [^\n]{0,40}JobId=|_slurm_rpc_submit_batch_job: JobId="
+    r"|task \d+ \(\d+\) exited with exit code 0"
 )
 # NCCL's set-up chose how to talk to other nodes.
 _CHOSEN = linear.compile(
@@ -46,7 +54,7 @@ _ENDED = linear.compile(
     r"(?i)^(?![^\n]*\b(?:not?|failed|failures?|errors?|killed|aborted|before|until|when|if)\b)[^\n]{0,200}(?:"
     r"\b(?:training|finetuning|trainer|fit|job|run|program|benchmark|experiment|all (?:tests|ranks|tasks|steps))\b"
     r"[^\n]{0,40}\b(?:finished|completed?|done|succeeded)\b(?: successfully)?"
-    r"|\b(?:test|run)\b[^\n]{0,20}\bconcluded\b[^\n]{0,60}|\bstatus: SUCCEEDED"
+    r"|\b(?:test|run)\b[^\n]{0,20}\bconcluded\b[^\n]{0,60}|\bstatus(?: is|:) SUCCEEDED"
     r"|\bEND(?:ING|ED)?\b[^\n]{0,20}\bRUN\b(?: AT)?[\d :/AP-]{0,30}M?|\"status\": ?\"success\"[^\n]{0,80}"
     r"|\bEnd of run\b|\bFinalized processing group\b[^\n]{0,60}"
     r"|\brank ?\d+\]?:? (?:finished|done|completed)"
@@ -68,6 +76,7 @@ _STEPS = linear.compile(r"(?i)\b(?:train\w*|epoch|step|iter\w*)\b|loss=|it\b")  
 
 def events(path: str, lines: Lines) -> Iterator[Event]:
     yield from _signs(path, lines)
+    yield from _serves(path, lines)
     yield from _bars(path, lines)
     yield from _proof(path, lines)
     yield from _last_words(path, lines)
@@ -85,6 +94,14 @@ def _signs(path: str, lines: Lines) -> Iterator[Event]:
     recent = [number for number, line in alive if _WORK.search(line)][-RECENT:]
     facts = (("recent", str(recent[0])),) if len(recent) == RECENT else ()
     yield Event("life", NOISE, path, last, line[:300], mark.time, mark.rank, mark.host, facts=facts)
+
+
+def _serves(path: str, lines: Lines) -> Iterator[Event]:
+    """Where the last three jobs began that a daemon of Slurm served: it went on, whatever became of one job."""
+    served = [(number, line) for number, line in lines if _SERVES.search(line)]
+    if len(served) >= RECENT:
+        number, line = served[-RECENT]
+        yield Event("serves", NOISE, path, served[-1][0], line[:300], facts=(("recent", str(number)),))
 
 
 def _bars(path: str, lines: Lines) -> Iterator[Event]:

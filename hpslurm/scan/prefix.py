@@ -110,16 +110,25 @@ _OF_JOBS = linear.compile(
 )
 
 
-def is_of_other_service(line: str) -> bool:
-    """Whether a system service says it that has no part in a job.
+# What a library tells for those who debug it.
+_FOR_DEBUGGING = linear.compile(
+    r"libfabric:[\w:]{1,80}\(\):\d+<(?:info|debug|trace)>|\[[^\n]{1,80}\bUCX +(?:DIAG|DEBUG|TRACE)\b"
+    r"|(?:\[[\dT:.-]{10,40}\]|slurm\w{1,8}:) (?:\[\S{1,20}\] )?debug\d?: "
+)
 
-    >>> is_of_other_service("Aug 25 19:38:05 n1 sshd[920]: error: kex_exchange: Connection reset by peer")
+
+def is_aside(line: str) -> bool:
+    """Whether a system service says it that has no part in a job, or a library tells it for those who debug it.
+
+    >>> is_aside("Aug 25 19:38:05 n1 sshd[920]: error: kex_exchange: Connection reset by peer")
     True
-    >>> is_of_other_service("Aug 25 19:38:05 n1 slurmd[920]: error: Connection reset by peer")
+    >>> is_aside("Aug 25 19:38:05 n1 slurmd[920]: error: Connection reset by peer")
     False
     """
     match = _SERVICE.match(line)
-    return match is not None and _OF_JOBS.match(match[1]) is None
+    if match is not None:
+        return _OF_JOBS.match(match[1]) is None
+    return _FOR_DEBUGGING.match(line) is not None
 
 
 def _seconds(

@@ -241,10 +241,15 @@ def _drop_weak(case: Case, roots: list[Event], symptoms: list[Event]) -> list[Ev
 
 
 def _follows_a_hang(case: Case, event: Event) -> bool:
-    """A launcher's exit code after a watchdog is how the watchdog ends its process."""
+    """A launcher's exit code after a watchdog, or after a rank said that its peer is gone, is how that process ends."""
     row = case.patterns.by_id["launcher-child"]
     if event.weight > row.weight + 2 or event.fact("odd"):
         return False
+    if event.rank is not None and any(
+        gone.cause == "peer_exit" and gone.rank == event.rank and case.before(event, gone) is not True
+        for gone in case.symptoms
+    ):
+        return True
     hangs = [hang for hang in case.symptoms if hang.cause == "collective_timeout_unknown"]
     return any(case.before(hang, event) is True for hang in hangs)
 

@@ -45,6 +45,11 @@ _FRAME = re.compile(
 )  # of a traceback, or a comment
 _PATH = re.compile(r"(?:/[\w.@+-]+){2,}/?")  # a folder's name is no subject
 _LEVEL = re.compile(r"\[?\bI\d{3,4} \d\d:|(?:^|[\s\[(|<])(?:INFO|DEBUG|TRACE|NOTICE|info|debug|trace)(?:[\]\s:|>)-]|$)")
+# Slurm's daemons name the level of an error; what has none informs.
+_SLURM_TELLS = linear.compile(
+    r"(?:\S{1,40} )?(?:slurm(?:ctld|dbd|d|stepd|restd)|sackd)[\w-]{0,80}: (?![^\n]{0,40}(?:error|fatal): )"
+    r"|\[\d{4}-\d\d-\d\dT[\d:.]+\] (?![^\n]{0,80}(?i:error|fatal|critical|exception)\b)"
+)
 _WARNING = re.compile(r"(?:^|[\s\[(|:<\d])(?:W|WARN|WARNING|Warning|warning|warn)(?:[\]\s:|>)-]|\d{4} )")
 
 
@@ -80,6 +85,12 @@ def subjects() -> tuple[Subject, ...]:
 
 
 @cache
+def emitters() -> tuple[tuple[re.Pattern[str], frozenset[str]], ...]:
+    """Whose lines can only be about some causes, by the words that they begin with."""
+    return tuple((linear.compile(row["regex"]), frozenset(row["causes"])) for row in _table()["emitter"])
+
+
+@cache
 def stems() -> tuple[str, ...]:
     return tuple(_table()["stems"])
 
@@ -108,9 +119,10 @@ def event_of(path: str, number: int, line: str, year: int) -> Event | None:
     begin = line[:PREFIX]
     uptime = _UPTIME.match(line)
     boots = uptime is not None and float(uptime[1]) < BOOT
-    strange = prefix.is_of_other_service(line)
-    informs, warns = boots or strange or _LEVEL.search(begin) is not None, _WARNING.search(begin) is not None
-    gravity //= 3 if boots or strange else 2 if informs else 1
+    aside = prefix.is_aside(line)
+    informs = boots or aside or (_LEVEL.search(begin) or _SLURM_TELLS.match(line)) is not None
+    warns = _WARNING.search(begin) is not None
+    gravity //= 3 if boots or aside else 2 if informs else 1
     mark = prefix.read(line, year)
     about = None if informs or warns or gravity < LEAST else subject_of(mark.text)
     event = Event("trouble", SYMPTOM, path, number, line, mark.time, mark.rank, mark.host, "undetermined",
@@ -122,7 +134,11 @@ def event_of(path: str, number: int, line: str, year: int) -> Event | None:
 
 
 def subject_of(text: str) -> Subject | None:
-    """What a line is about: the weightiest subject whose words it has outside of paths."""
+    """What a line is about: the weightiest subject that its emitter may mean, by words outside of paths."""
     text = _PATH.sub(" ", text)
-    about = [row for row in subjects() if row.expression.search(text)]
+    may_mean = next((causes for expression, causes in emitters() if expression.search(text)), None)
+    about = [
+        row for row in subjects()
+        if (may_mean is None or row.cause in may_mean) and row.expression.search(text)
+    ]  # fmt: skip
     return max(about, key=lambda row: row.weight, default=None)

@@ -12,7 +12,7 @@ from hpslurm.core.finding import ROLES
 from hpslurm.scan import model
 from hpslurm.scan.checks.gpu import xid_meaning
 from hpslurm.scan.reason import reason
-from tests.scan.cases import events_of, patterns_of
+from tests.scan.cases import diagnose, events_of, patterns_of
 
 SCAN = Path(model.__file__).parent
 SOURCES = [path.read_text(encoding="utf-8") for path in sorted(SCAN.rglob("*.py"))]
@@ -251,3 +251,22 @@ def test_megatron_names_rank_gpu_and_node_of_the_loss_that_is_no_number() -> Non
     culprit = reason(events_of(f"{said}\n".encode())).culprit
     assert culprit is not None
     assert (13, "5", "ip-10-1-0-7") == (culprit.rank, culprit.gpu, culprit.host)
+
+
+@pytest.mark.parametrize("driver, cause", [
+    ("nvidia 0000:bb:00.0: ", "gpu_fell_off_bus"),
+    ("mlx5_core 0000:bb:00.0: ", "network_link"),
+    ("nvme nvme2: ", "gpu_fell_off_bus"),  # which card this is, nobody says
+    ("nvme 0000:bb:00.0: ", "storage"),
+])  # fmt: skip
+def test_a_slot_that_lost_its_card_is_about_the_card_whose_driver_speaks(driver: str, cause: str):
+    lines = f"[ 812.1] pcieport 0000:b9:01.0: pciehp: Slot(2-4): Link Down\n[ 812.2] {driver}no longer answers\n"
+    assert cause == diagnose(lines.encode()).cause
+
+
+@pytest.mark.parametrize("lost, confident", [(2, False), (3, True)])
+def test_a_file_system_that_comes_back_again_and_again_is_no_single_outage(lost: int, confident: bool):
+    one = "Lustre: fsx-OST003a-osc: Connection to fsx-OST003a (at 10.28.1.43@tcp) was lost; will wait\n"
+    text = one + (one + "Lustre: fsx-OST003a-osc: Connection restored to (at 10.28.1.43@tcp)\n") * lost
+    (event,) = (event for event in events_of(text.encode()) if event.pattern == "lustre")
+    assert confident is (event.weight == 70)

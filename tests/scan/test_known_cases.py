@@ -32,11 +32,14 @@ WRONG_CAUSE = {
     "f1309": "two lines of a lost peer; only the thread knows the security group",
     "f1311": "a proxy's connect that fails without a word of the network",
     "k1826": "a job that was cancelled while Cray's launcher started it: its lines say that a reservation is gone",
+    "b509": "a daemon that finds no folder to work in: its set-up, and the truth knows no word for it",
     "k1727": "the test framework's OK stands thirteen lines before the end, and the clean-up complains after it",
     "g1311": "JAX falls back to the CPU in words of its own",
 }
 # Known not to name, or to name another.
 WRONG_CULPRIT = {
+    "m1903": "a step that a person ended by hand, on the only node that it had",
+    "m1907": "the card's address stands in a list of all cards only",
     "h065": "the list names the node in full, the truth only its beginning",
     "h081": "the ranks that got stuck later print first",
     "r059": "the node is named and the rank is not: only torchrun's block has it, under another local rank",

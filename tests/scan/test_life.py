@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.scan.cases import events_of
+from tests.scan.cases import diagnose, events_of
 
 
 @pytest.mark.parametrize("steps, recent", [(2, ""), (3, "1"), (4, "2")])
@@ -75,3 +75,16 @@ def test_a_benchmark_that_came_to_its_end_says_so(line: str):
 
 def test_a_benchmark_that_was_broken_off_says_no_such_thing():
     assert [] == ends('step 1 loss 2.1\n:::MLLOG {"key": "run_stop", "metadata": {"status": "aborted"}}\n')
+
+
+SERVED = "[2026-12-01T17:18:01.253] launch task StepId={}.0 request from UID:0 GID:0 HOST:10.1.0.7 PORT:41234\n"
+
+
+@pytest.mark.parametrize("line", [
+    "[2026-12-01T17:18:00.567] Node configuration differs from hardware: CPUs=2:2(hw) Boards=1:1(hw)\n",
+    "[2026-12-01T17:18:00.504] error: slurm_receive_msg [127.0.0.1:32874]: Zero Bytes were transmitted or received\n",
+], ids=["configuration", "zero bytes"])  # fmt: skip
+@pytest.mark.parametrize("jobs, healthy", [(2, False), (3, True)])
+def test_a_daemon_that_went_on_to_serve_jobs_outlived_what_it_remarked_before(line: str, jobs: int, healthy: bool):
+    text = line + "".join(map(SERVED.format, range(jobs)))
+    assert healthy is (diagnose(text.encode()).cause == "healthy")

@@ -108,4 +108,4 @@ def test_a_files_name_may_tell_a_rank(path: str, rank: int | None, number: int |
     ("train.py[920]: Connection reset by peer", False),
 ])  # fmt: skip
 def test_a_service_that_has_no_part_in_jobs_is_told_from_those_that_have(line: str, strange: bool):
-    assert strange is prefix.is_of_other_service(line)
+    assert strange is prefix.is_aside(line)

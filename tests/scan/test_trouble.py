@@ -35,6 +35,15 @@ def test_a_subject_is_what_its_example_is_about(row):
     assert (f"trouble:{row['id']}", row["cause"], row["weight"]) == (event.pattern, event.cause, event.weight)
 
 
+@pytest.mark.parametrize("row", toml.table("trouble", "emitter"), **by_id)
+def test_an_emitter_is_about_its_own_causes_and_the_same_words_of_another_are_not(row):
+    said, (emitter, words) = event_of(row["example"]), row["example"].split(" ", 1)
+    words = words.split(": ", 1)[-1]
+    assert said is not None and said.cause in {*row["causes"], "undetermined"}
+    other = event_of(f"{'x' * len(emitter)} {words}")
+    assert other is not None and other.cause not in {*row["causes"], "undetermined"}
+
+
 def test_a_normal_line_has_no_gravity_and_no_subject():
     assert [] == [row.id for row in trouble.gravities() if row.expression.search(NORMAL)]
     assert [] == [row.id for row in trouble.subjects() if row.expression.search(NORMAL)]

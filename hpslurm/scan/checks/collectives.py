@@ -95,7 +95,7 @@ def _collective_timeout(hit: Hit, match: re.Match[str], context: Context) -> boo
         hit.line,
     ):
         return False
-    return not ("elastic" in hit.line and "timeout" in hit.line)
+    return "NCCL INFO" not in hit.line and not ("elastic" in hit.line and "timeout" in hit.line)
 
 
 @check("localrank")
@@ -254,3 +254,10 @@ def _nan(hit: Hit, match: re.Match[str], context: Context) -> bool:
     hit.turn("nan-loss")
     told = re.sub(r"(?i)skipped iterations:\s*0\b", "", hit.line)  # a column of a report that is always printed
     return not re.search(r"(?i)skipp|reducing (?:the )?(?:loss )?scale|loss scale to (?!0\b|1e-)", told)
+
+
+@check("ncclwarn")
+def _nccl_warn(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    """What a warning is about, where no row knows it: weak evidence."""
+    hit.turn_by("ncclwarn", match["text"])
+    return True

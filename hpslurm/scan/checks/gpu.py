@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from hpslurm.core import linear
 from hpslurm.core.text import whole
 from hpslurm.node import xid_table
 from hpslurm.scan import model, prefix
@@ -142,12 +143,26 @@ def _oom(hit: Hit, match: re.Match[str], context: Context) -> bool:
 
 @check("aer")
 def _aer(hit: Hit, match: re.Match[str], context: Context) -> bool:
-    """The root port reports; the GPU below it is named by its driver."""
+    """The root port reports; the card below it is named by its driver."""
     for line in [*context.before(8), *context.after(8)]:
         if named := re.search(r"\bnvidia ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2})\.\d: ", line):
             hit.gpu = named[1]
-            break
+            return True
+        if named := _OTHER_CARD.search(line):
+            hit.peer = named["card"]
+            if named["disk"]:
+                hit.turn("pcie-disk")
+            else:
+                hit.turn("pcie-network-card")
+            return True
     return True
+
+
+# Drivers of network cards, or of disks, and the address of the card that they speak of.
+_OTHER_CARD = linear.compile(
+    r"\b(?:mlx[45]_\w+|bnxt_en|ice|i40e|ixgbe|irdma|efa|ena|hfi1|cxi\w*|(?P<disk>nvme|ahci|megaraid\w*|mpt\dsas))"
+    r"(?: nvme\d+:)? (?P<card>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d): "
+)
 
 
 @check("fmfatal")
@@ -181,7 +196,10 @@ def _gdr(hit: Hit, match: re.Match[str], context: Context) -> bool:
 @check("acs")
 def _acs(hit: Hit, match: re.Match[str], context: Context) -> bool:
     if re.search(r"P2P is disabled between|failed to peer|peer access is not|peer mapping", match[0]):
-        hit.turn("acs-no-peer")
+        if "Error: CUDA error" in hit.line:
+            hit.turn("peer-of-program")
+        else:
+            hit.turn("acs-no-peer")
     elif "HINT" in hit.line:
         hit.turn("acs-hint")
     return not re.search(r"ACS (?:is )?(?:disabled|off)\b", hit.line)

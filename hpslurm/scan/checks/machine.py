@@ -50,9 +50,17 @@ def _io_error(hit: Hit, match: re.Match[str], context: Context) -> bool:
     return not re.search(r"slurm|srun|munge|NCCL|socket\.|OFI|MPI|UCX", hit.line)
 
 
+FLAPS = 3  # times that a connection is lost in what follows, so that it is no longer one outage
+
+
 @check("lustre")
 def _lustre(hit: Hit, match: re.Match[str], context: Context) -> bool:
-    if any("Connection restored" in line or "recovery complete" in line for line in context.after(60)):
+    """What was lost and came back is over, unless it is lost again and again."""
+    if "LNet" in match[0]:
+        return True
+    after = context.after(60)
+    restored = any("Connection restored" in line or "recovery complete" in line for line in after)
+    if restored and sum("was lost" in line for line in after) < FLAPS:
         hit.turn("lustre-restored")
     return True
 

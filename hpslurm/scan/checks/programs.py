@@ -139,7 +139,7 @@ def _mpi_signal(hit: Hit, match: re.Match[str], context: Context) -> bool:
 @check("fatalword")
 def _fatal_word(hit: Hit, match: re.Match[str], context: Context) -> bool:
     return not re.search(
-        r"EngineDeadError|See stack trace|log_?level|--|NCCL|[Nn]on-?fatal|CRITICAL\s*[=:]\s*\d|0 fatal|AER|slurm",
+        r"NVRM|EngineDeadError|See stack trace|log_?level|--|NCCL|[Nn]on-?fatal|CRITICAL\s*[=:]\s*\d|0 fatal|AER|slurm",
         hit.line,
     )
 

@@ -141,3 +141,9 @@ def _container(hit: Hit, match: re.Match[str], context: Context) -> bool:
     return not re.search(
         r"importing docker image|imported docker image|creating container filesystem|starting container", hit.line
     )
+
+
+@check("daemonfatal")
+def _daemon_fatal(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    hit.turn_by("daemonfatal", match["text"])
+    return True
