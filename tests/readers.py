@@ -61,7 +61,7 @@ def _pickled(value: Any) -> str:
 
 
 def _scan(text: str) -> None:
-    collector = Collector(fast=False)
+    collector = Collector(fast=len(text) % 2 == 0)  # with Hyperscan and without
     collector.stream(io.BytesIO(text.encode("utf-8", "replace")), "x.log")
     reason(collector.result())
 
