@@ -95,15 +95,42 @@ def policy(lab: Lab, node: str, chance: random.Random) -> Iterator[None]:
 
 @contextmanager
 def kernel_lines(lab: Lab, node: str, chance: random.Random) -> Iterator[None]:
-    path = Path(lab.host(node), "dev/kmsg")
-    before = path.read_bytes() if path.exists() else None
-    path.parent.mkdir(parents=True, exist_ok=True)
+    before = Path(lab.host(node), "dev/kmsg").read_text()
     line = "overlayfs: failed to resolve 'NVRM: GPU 0000:18:00.0: RmInitAdapter failed! (0x62:0x40:2516)': -2"
-    path.write_text("".join(f"3,{number},{number},-;{line}\n" for number in range(chance.choice((1, 5000)))))
+    lab.put(node, "dev/kmsg", "".join(f"3,{number},{number},-;{line}\n" for number in range(chance.choice((1, 5000)))))
     try:
         yield
     finally:
-        path.unlink() if before is None else path.write_bytes(before)
+        lab.put(node, "dev/kmsg", before)
+
+
+@contextmanager
+def slow_names(lab: Lab, node: str, chance: random.Random) -> Iterator[None]:
+    """The name service fails, or answers, after a while."""
+    saved = Path(lab.host(node), "commands/getent.txt")
+    before = saved.read_text()
+    saved.unlink()
+    end = chance.choice(("exit 2", "exit 1", f"echo 10.1.0.3 STREAM {node}"))
+    Path(lab.results(node), "locks/getent.late").unlink(missing_ok=True)  # the last one's, or nobody would ask
+    program = Path(lab.put(node, "usr/bin/getent", f"#!/bin/sh\nsleep {chance.choice((1.2, 60))}\n{end}\n", 0o755))
+    try:
+        yield
+    finally:
+        program.unlink()
+        lab.put(node, "commands/getent.txt", before)
+
+
+@contextmanager
+def crowded_memory(lab: Lab, node: str, chance: random.Random) -> Iterator[None]:
+    """/dev/shm is full of names."""
+    folder = Path(lab.host(node), "dev/shm")
+    folder.mkdir()
+    for number in range(chance.choice((100, 5000))):
+        Path(folder, f"nccl-{number}").touch()
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder)
 
 
 @contextmanager
@@ -131,6 +158,9 @@ FAULTS: dict[str, Callable[[Lab, str, random.Random], AbstractContextManager[Non
     "forged kernel lines": kernel_lines,
     "no results": without_results,
     "full results": lambda lab, node, chance: hung.full(Path(lab.results(node))),
+    "read-only results": lambda lab, node, chance: hung.read_only(Path(lab.results(node))),
+    "slow name service": slow_names,
+    "crowded /dev/shm": crowded_memory,
 }
 
 
