@@ -141,7 +141,8 @@ def _layout(text: str) -> None:
 
 @cache
 def _file() -> str:
-    return os.path.join(tempfile.mkdtemp(prefix="hpslurm-fuzz-"), "file")
+    memory = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a disk takes longer than the readers
+    return os.path.join(tempfile.mkdtemp(prefix="hpslurm-fuzz-", dir=memory), "file")
 
 
 def of_file(read: Callable[[str], object]) -> Callable[[str], object]:
