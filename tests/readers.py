@@ -140,16 +140,17 @@ def _layout(text: str) -> None:
 
 
 @cache
-def _file() -> str:
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Gone when the process ends."""
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a disk takes longer than the readers
-    return os.path.join(tempfile.mkdtemp(prefix="hpslurm-fuzz-", dir=memory), "file")
+    return tempfile.TemporaryDirectory(prefix="hpslurm-fuzz-", dir=memory)
 
 
 def of_file(read: Callable[[str], object]) -> Callable[[str], object]:
     """What takes a path, given a text."""
 
     def reads(text: str) -> None:
-        path = _file()
+        path = os.path.join(_folder().name, "file")
         with open(path, "wb") as file:
             file.write(text.encode("latin-1", "replace"))
         read(path)
