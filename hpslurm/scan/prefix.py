@@ -53,7 +53,7 @@ _KERN = linear.compile(r"(?:kern|user|daemon) *: ?(?:emerg|alert|crit|err|warn|w
 _NCCL = linear.compile(r"\[?([A-Za-z0-9][\w.-]{0,252}):(\d{1,8}):(\d{1,8})\]? \[(?P<device>-?\d+)\] ?")
 _NCCL_SHORT = linear.compile(r"([A-Za-z0-9][\w.-]{0,252}):(\d{1,8}) \[(?P<device>-?\d+)\] ?")
 _OPEN_MPI = linear.compile(r"\[([A-Za-z][\w.-]{0,252}):(\d{2,8})\] ")
-_UCX = linear.compile(r"\[\d+\.\d+\] \[([\w.-]+):(\d+):\d+\] +")
+_UCX = linear.compile(r"(?:\[\d+\.\d+\] )?\[([\w.-]+):(\d+) *:\d+(?::\d+)?\] +")
 _DEVICE = linear.compile(r"\[(\d{1,2})\] (?=NCCL |\S+:\d+ NCCL )")
 _ADDRESS = linear.compile(r"(\d{1,3}(?:\.\d{1,3}){3}): ")
 _NAMED = linear.compile(r"((?:ip-\d+-\d+-\d+-\d+|[a-z][\w-]{0,62}\d[\w.-]{0,190})): (?=\S)")

@@ -30,6 +30,8 @@ _NO_TROUBLE = linear.compile(
     r"|\berrors?[\w ]{0,12}[=:] *(?:0\b|none|false|\[\]|null)"
     r"|(?:fail|error|timeout|missing|lost|dead|abort|kill|retr)\w{0,30}(?:-\w{0,30})?[ \"']{0,4}[=:] ?"
     r"[\"']?(?:[\d.]+|true|false|none|null|yes|no|auto|ignore|\w{1,12})?[\"']?[,}\s]*$"
+    r"|^\W*={2,}[^\n]*={2,}\W*$"
+    r"|^(?:\S{0,80}[#$>%] ?)?(?:sudo )?(?:echo|grep|journalctl|dmesg|sudo|export|printf) |\| *e?grep -"
     r"|--[\w-]*(?:fail|error|timeout|missing|lost|kill)[\w-]*|\b\w+_(?:error|errors|loss|fail|timeout)s?\b *[=:]"
     r"|(?:mean|avg|val|train|test|abs|sq\w*|root)[\w ]{0,12}error\b"
     r"|if (?:you|this|the|it)\b|\b(?:in case of|on|upon) (?:an? )?(?:failure|error)"

@@ -270,3 +270,27 @@ def test_a_file_system_that_comes_back_again_and_again_is_no_single_outage(lost:
     text = one + (one + "Lustre: fsx-OST003a-osc: Connection restored to (at 10.28.1.43@tcp)\n") * lost
     (event,) = (event for event in events_of(text.encode()) if event.pattern == "lustre")
     assert confident is (event.weight == 70)
+
+
+@pytest.mark.parametrize("before, cause", [
+    ("", "app_error"),
+    ("[rank0]:[E1218 20:27:21.42 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught collective operation timeout: "
+     "WorkNCCL(SeqNum=1, OpType=BROADCAST, Timeout(ms)=600000) ran for 600060 milliseconds before timing out.\n",
+     "collective_timeout_unknown"),
+])  # fmt: skip
+def test_what_a_script_says_after_its_program_failed_did_not_fail_it(before: str, cause: str):
+    assert cause == diagnose(f"{before}order_1.sh: line 45: --disable_tqdm: command not found\n".encode()).cause
+
+
+@pytest.mark.parametrize("after, cause", [
+    ("", "prolog_epilog"), ("slurmstepd: error: Setting TMPDIR to /tmp\n", "undetermined"),
+])  # fmt: skip
+def test_a_folder_of_tmpdir_that_slurm_can_do_without_is_no_cause(after: str, cause: str):
+    line = "slurmstepd: error: Unable to create TMPDIR [/tmp/alice/25534]: No such file or directory\n"
+    assert cause == diagnose(f"{line}{after}".encode()).cause
+
+
+def test_a_ucx_line_names_its_host_and_process():
+    (event,) = (event for event in events_of(b"[n1:29823:0:29823]  wireup.c:346  Assertion `a < b' failed: lane=3/7\n")
+                if event.pattern == "assertion")  # fmt: skip
+    assert ("n1", 29823) == (event.host, event.pid)

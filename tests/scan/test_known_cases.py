@@ -35,9 +35,19 @@ WRONG_CAUSE = {
     "b509": "a daemon that finds no folder to work in: its set-up, and the truth knows no word for it",
     "k1727": "the test framework's OK stands thirteen lines before the end, and the clean-up complains after it",
     "g1311": "JAX falls back to the CPU in words of its own",
+    "n2004": "a benchmark of another make that is slow and says no word of it",
+    "n2022": "a server that can no longer reach another one, and whose clients go away before",
+    "n2026": "openib's help text tells which connection failed; what srun says later is louder",
 }
 # Known not to name, or to name another.
 WRONG_CULPRIT = {
+    "n2010": "the time limit ended the job on its only node",
+    "n2014": "the machine's name stands in a shell's prompt",
+    "n2016": "Ray names the node of the worker by its address, the truth by its name",
+    "n2022": "its cause is another",
+    "n2023": "the node is named where it is drained, lines after the driver",
+    "p2112": "the disk's address stands on the line that enables it again",
+    "p2114": "dmesg names no host; the journal beside it does",
     "m1903": "a step that a person ended by hand, on the only node that it had",
     "m1907": "the card's address stands in a list of all cards only",
     "h065": "the list names the node in full, the truth only its beginning",

@@ -206,3 +206,11 @@ def _topo_env(hit: Hit, match: re.Match[str], context: Context) -> bool:
 @check("peerreset")
 def _peer_reset(hit: Hit, match: re.Match[str], context: Context) -> bool:
     return not re.search(r"ssh|sshd|wandb|http|mysql|dbus", hit.line)
+
+
+@check("lownodes")
+def _low_nodes(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    """Which nodes a test names, if it is one."""
+    if named := re.search(r"\bnodes?:? +([\w.-]{2,64})$", hit.line):
+        hit.host = named[1]
+    return not re.search(r"\b(?:might|may|can|could|if)\b|lower|power", hit.line)

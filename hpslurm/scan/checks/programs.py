@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from hpslurm.core import linear
 from hpslurm.core.text import whole
 from hpslurm.scan import prefix
 from hpslurm.scan.hit import Context, Hit, check
@@ -93,8 +94,17 @@ def _shm_file_vanished(name: str, exception: str, frames: list[str]) -> bool:
     )
 
 
+_OF_SCRIPT = linear.compile(r": line \d{1,6}: ")  # of a shell
+_FAILED = linear.compile(
+    r"Watchdog caught|sigkill_handler|ChildFailedError|exited with exit code|Traceback \(most recent"
+)
+
+
 @check("modmiss")
 def _module_missing(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    """What a script says after its program has failed did not fail it."""
+    if _OF_SCRIPT.search(hit.line) and any(_FAILED.search(line) for line in context.before(60)):
+        return False
     return not re.search(
         r"[Ww]arning|optional|falling back|skipping|nvidia-smi: command|/etc/profile|\.bashrc", hit.line
     )
