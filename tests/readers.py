@@ -121,8 +121,16 @@ def _hang(text: str) -> None:
         joiner.add(piece)
 
 
+def _json(text: str) -> Any:
+    """As who calls these readers has it; a number without end is no JSON to them, either."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise json.JSONDecodeError(str(error), "", 0) from None
+
+
 def _saved_hang(text: str) -> None:
-    sample = hang_facts.sample_of(map(json.loads, filter(None, text.split("\n"))))
+    sample = hang_facts.sample_of(map(_json, filter(None, text.split("\n"))))
     if sample is not None:
         verdict = hang.judge(sample, hang_told.of(sample))
         "\n".join(hang_view.text(sample, verdict, stacks=True, verbose=True)).encode()
@@ -134,7 +142,7 @@ def _search(text: str) -> None:
 
 
 def _layout(text: str) -> None:
-    value = json.loads(text)
+    value = _json(text)
     if isinstance(value, dict):
         hyperpod.layout_of(value, value)
 
