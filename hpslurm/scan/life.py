@@ -26,6 +26,7 @@ _LIFE = linear.compile(
     r"(?:images|samples|sequences|tokens|frames|episodes)[ _](?:/|per[ _])sec\w*)\b['\"]?[ :='\"]+[-+]?\d|"
     r"\bSUCCEEDED\b|[Hh]ello,? (?:[Ww]orld )?from (?:rank |task |process(?:or)? |node )?\S+|"
     r"Running as primary controller|slurm(?:d|ctld|dbd)(?: version \S+)? started\b|ready for connections|"
+    r"Startup finished in|Reached target (?:Multi-User|Graphical)|"
     r"Application startup complete|Uvicorn running on|HTTP/1\.\d\"? 200"
 )
 # A step whose own figures are none shows nothing but that the program still runs.
@@ -57,6 +58,7 @@ _ENDED = linear.compile(
     r"|\b(?:test|run)\b[^\n]{0,20}\bconcluded\b[^\n]{0,60}|\bstatus(?: is|:) SUCCEEDED"
     r"|\bEND(?:ING|ED)?\b[^\n]{0,20}\bRUN\b(?: AT)?[\d :/AP-]{0,30}M?|\"status\": ?\"success\"[^\n]{0,80}"
     r"|^(?:# )?Avg bus bandwidth *: [\d.]*[1-9][\d.]*"
+    r"|[\w.-]{1,64} login:|\b[Ii]nstallation [^\n]{0,90}\b(?:is (?:now )?complete|completed|finished)"
     r"|\bEnd of run\b|\bFinalized processing group\b[^\n]{0,60}"
     r"|\brank ?\d+\]?:? (?:finished|done|completed)"
     r"|\bexit(?:ed)?(?: with)?(?: code| status)?[ :=]+0"

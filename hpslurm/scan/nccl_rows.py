@@ -121,9 +121,9 @@ def _below_floor(large: list[Row], run: Run, lines: Lines) -> Slow | None:
     if not large:
         return None
     best = max(large, key=lambda row: row.best)
-    floor = _floor(run.model, len(run.hosts), "\n".join(line for _, line in lines))
+    floor, gpus = _floor(run.model, len(run.hosts), "\n".join(line for _, line in lines))
     if len(run.hosts) > 1:
-        floor *= _share(run)
+        floor *= _share(run, gpus)
     if run.test and not re.match(r"all_?reduce", run.test):
         floor /= OTHER_TEST
     if best.size < LARGE:
@@ -131,22 +131,25 @@ def _below_floor(large: list[Row], run: Run, lines: Lines) -> Slow | None:
     return (large[-1], best.best, f"{floor:g} or more") if 0 < best.best < floor else None
 
 
-def _share(run: Run) -> float:
+def _share(run: Run, gpus: int) -> float:
     """Of a node's network: a part of its GPUs may have a part of it. A list of devices that was cut says nothing."""
     complete = len(run.ranks) == max(run.ranks, default=-1) + 1
-    return min(1.0, len(run.ranks) / (WHOLE * len(run.hosts))) if complete else 1.0
+    return min(1.0, len(run.ranks) / (gpus * len(run.hosts))) if complete else 1.0
 
 
-def _floor(gpu: str, hosts: int, text: str) -> float:
-    """Bus bandwidth of a large all_reduce, GB/s of 10^9 bytes, below which something is wrong (bandwidth.toml)."""
+def _floor(gpu: str, hosts: int, text: str) -> tuple[float, int]:
+    """Bus bandwidth of a large all_reduce, GB/s of 10^9 bytes, below which something is wrong (bandwidth.toml).
+
+    And how many GPUs a node has, for all of which it holds.
+    """
     tables = toml.whole("bandwidth")
     if (machine := _MACHINE.search(text)) and hosts > 1:
         figures: list[float] = [
             max(row["busbw"].values()) for row in tables["row"] if row["type"] == machine[1] and row["nodes"] > 1
         ]
         if figures:
-            return HALF * min(figures)
+            return HALF * min(figures), WHOLE
     for row in tables["floor"]:
         if row["gpu"] in gpu:
-            return float(row["several"] if hosts > 1 else row["one"])
-    return ANY_GPU
+            return float(row["several"] if hosts > 1 else row["one"]), row.get("gpus", WHOLE)
+    return ANY_GPU, WHOLE

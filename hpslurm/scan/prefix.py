@@ -114,6 +114,7 @@ _OF_JOBS = linear.compile(
 _FOR_DEBUGGING = linear.compile(
     r"libfabric:[\w:]{1,80}\(\):\d+<(?:info|debug|trace)>|\[[^\n]{1,80}\bUCX +(?:DIAG|DEBUG|TRACE)\b"
     r"|(?:\[[\dT:.-]{10,40}\]|slurm\w{1,8}:) (?:\[\S{1,20}\] )?debug\d?: "
+    r"|(?:Starting|Stopping|Mounting|Bringing up) [\w .-]{2,40}: "  # a console while a machine boots
 )
 
 

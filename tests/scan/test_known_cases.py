@@ -41,6 +41,7 @@ WRONG_CAUSE = {
 }
 # Known not to name, or to name another.
 WRONG_CULPRIT = {
+    "q2215": "the card's address stands beside other lines of its driver",
     "n2010": "the time limit ended the job on its only node",
     "n2014": "the machine's name stands in a shell's prompt",
     "n2016": "Ray names the node of the worker by its address, the truth by its name",

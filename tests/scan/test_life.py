@@ -31,6 +31,10 @@ def ends(text: str) -> list[int]:
     "exit code 0",
     "Benchmark run completed successfully",
     "`Trainer.fit` stopped: `max_epochs=3` reached.",
+    "# Avg bus bandwidth    : 2.54225",
+    "cn27b3 login:",
+    "Installation of the NVIDIA Accelerated Graphics Driver for Linux-x86_64 (version: 550.163.01) is now complete.",
+    "Total runtime (sec): 2.06",
 ])  # fmt: skip
 def test_a_program_that_came_to_its_end_says_so(line: str):
     assert [2] == ends(f"step 1 loss 2.1\n{line}\n")
@@ -44,6 +48,8 @@ def test_a_program_that_came_to_its_end_says_so(line: str):
     "exit code 10",
     "0 of 8 runs completed, errors: 8",
     "[rank 3] finished reading the data",
+    "# Avg bus bandwidth    : 0",
+    "Finished at: 2024-11-27T15:37:59 EET",  # a script says so whatever became of the program
 ])  # fmt: skip
 def test_the_same_words_about_something_else_are_no_end(line: str):
     assert [] == ends(f"step 1 loss 2.1\n{line}\n")

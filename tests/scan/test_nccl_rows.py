@@ -116,3 +116,13 @@ def test_figures_are_read_with_and_without_a_root_and_with_one_half_only():
     assert [["tests-slow"]] * 5 == [patterns(f" {GIB} {GIB // 4} float {form}") for form in forms]
     assert [] == patterns(f" {GIB} {GIB // 4} float sum 100.0 1.0 2.0")
     assert ["tests-slow"] == patterns(f" {GIB} {GIB // 4} float sum -1 {half} 100.0 1.0 2.0"), "its end was cut off"
+
+
+@pytest.mark.parametrize("gpu, bandwidth, wanted", [
+    ("NVIDIA GB10", 11.99, ["tests-slow"]),  # its one GPU has the whole network of a machine
+    ("NVIDIA GB10", 12.0, []),
+    ("Tesla K80", 0.062, ["tests-slow"]),  # two of sixteen GPUs have an eighth of it
+    ("Tesla K80", 0.0625, []),
+])  # fmt: skip
+def test_two_machines_by_the_gpus_that_each_has(gpu: str, bandwidth: float, wanted: list[str]):
+    assert wanted == patterns(device(0, "n1", gpu), device(1, "n2", gpu), row(GIB, bandwidth))
