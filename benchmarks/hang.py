@@ -28,8 +28,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from hpslurm.core import records
-from hpslurm.job import hang, hang_facts
-from hpslurm.job.hang_case import Verdict
+from hpslurm.job.hang import facts as hang_facts
+from hpslurm.job.hang.case import Verdict
+from hpslurm.job.hang.judge import judge
 from tests.fake import hanging, hanging_frameworks
 from tests.fake.hanging import Made
 
@@ -56,7 +57,7 @@ def counted(looks: Iterable[tuple[str, Made]], tell: bool = False) -> tuple[int,
     """How many looks, and the shares of them: named, right, accused, silent."""
     count = exact = right = accused = silent = 0
     for kind, made in looks:
-        verdict = hang.judge(made.sample)
+        verdict = judge(made.sample)
         named = {suspect.rank for suspect in verdict.suspects}
         fits = named == made.culprits and (verdict.cause in made.causes if made.culprits else _fits(kind, verdict))
         count += 1
@@ -102,7 +103,7 @@ def speed() -> str:
     began = time.monotonic()
     sample = hang_facts.sample_of(map(json.loads, lines))
     assert sample is not None
-    hang.judge(sample)
+    judge(sample)
     seconds = time.monotonic() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     return f"1,000 nodes of 8 ranks: {seconds:.2f} s, {peak} MiB at most, {largest / 1024:.1f} KiB the largest node"

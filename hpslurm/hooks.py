@@ -63,7 +63,8 @@ PROLOG = (*_NODE, "node.site")
 EPILOG = (*_NODE, "node.dstate")
 # Known combinations of versions change with the software only, and their table costs a prolog 5 ms.
 # What jobs do on their GPUs means something only beside the health check before.
-HEALTH = (*EPILOG, "node.site", "node.version_pairs", "node.job_activity")
+# A megabyte of log is no matter of a job's start either.
+HEALTH = (*EPILOG, "node.site", "node.version_pairs", "node.job_activity", "node.dcgm_log")
 # A step's device cgroup hides what is not its own, and only a step has the user's environment.
 STEP = (*EPILOG, "node.version_pairs", "job.nccl_env", "job.rendezvous")
 ALL = tuple(dict.fromkeys((*HEALTH, *STEP)))

@@ -21,7 +21,8 @@ from hpslurm.cluster import history_kept, reasons
 from hpslurm.core import nodeset, records, toml
 from hpslurm.core.probe import Unknown
 from hpslurm.core.text import clean
-from hpslurm.job import hang, hang_facts, hang_gather, hang_told, hang_view, nccl_env
+from hpslurm.job import nccl_env
+from hpslurm.job.hang import facts, gather, judge, told, view
 from hpslurm.nccl_tests import baseline, search_file
 from hpslurm.nccl_tests.runs import OK, Options, Result, State
 from hpslurm.nccl_tests.search import next_round
@@ -116,7 +117,7 @@ def _programs(text: str) -> None:
 
 
 def _hang(text: str) -> None:
-    joiner = hang_gather.Joiner()
+    joiner = gather.Joiner()
     for piece in records.pieces("n1", text):
         joiner.add(piece)
 
@@ -130,11 +131,11 @@ def _json(text: str) -> Any:
 
 
 def _saved_hang(text: str) -> None:
-    sample = hang_facts.sample_of(map(_json, filter(None, text.split("\n"))))
+    sample = facts.sample_of(map(_json, filter(None, text.split("\n"))))
     if sample is not None:
-        verdict = hang.judge(sample, hang_told.of(sample))
-        "\n".join(hang_view.text(sample, verdict, stacks=True, verbose=True)).encode()
-        records.encode(hang_view.line(sample, verdict)).encode()
+        verdict = judge.judge(sample, told.of(sample))
+        "\n".join(view.text(sample, verdict, stacks=True, verbose=True)).encode()
+        records.encode(view.line(sample, verdict)).encode()
 
 
 def _search(text: str) -> None:
@@ -274,7 +275,7 @@ def _layouts() -> list[dict[str, Any]]:
 
 
 def _hanging(whole: bool) -> list[Any]:
-    rows = list(hang_facts.lines_of(hanging.made(4, "gone", 1, 4, True, 0).sample))
+    rows = list(facts.lines_of(hanging.made(4, "gone", 1, 4, True, 0).sample))
     rows = [json.loads(records.encode(row, ascii_only=True)) for row in rows]
     return [rows] if whole else [row for row in rows if row.get("type") == "hang_node"]
 

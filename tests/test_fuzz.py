@@ -51,6 +51,7 @@ def test_an_input_can_be_made_again_by_its_number() -> None:
         ("nodes", "n" + "[1-999999999999999999]" * 300),
         ("history", lines([{"type": "run", "time": 10**400}])),
         ("hang-saved", json.dumps({"type": "hang_sample", "job": "²"})),
+        ("hang-saved", json.dumps({"type": "hang_node", "name": "n1", "ras": "\ud800"})),
         ("programs", ": DROP\n:INPUT DROP\n-A INPUT -j x\n"),
     ],
 )

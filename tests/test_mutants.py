@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests import mutants
 
+BOUNDS = "tests/cluster/test_thresholds.py"
 TEXT = """\
 import os
 import sys
@@ -50,7 +53,7 @@ def test_a_change_is_made_at_its_place_though_the_line_holds_letters_of_several_
 
 
 def test_a_module_is_tried_with_the_tests_of_its_name_and_the_machines_of_its_findings() -> None:
-    assert ["tests/core/test_records.py"] == mutants.tests_of("hpslurm/core/records.py")
+    assert "tests/core/test_records.py" == mutants.tests_of("hpslurm/core/records.py")[0]
     chosen = mutants.tests_of("hpslurm/node/mtu.py")
     assert {"tests/node/test_thresholds.py", f"{mutants.SHOWS}[p5-healthy]", f"{mutants.SHOWS}[p5-mtu-small]"} <= set(
         chosen
@@ -70,4 +73,23 @@ def test_a_module_that_no_test_imports_is_tried_through_those_that_need_it() -> 
 
 
 def test_the_tests_of_a_longer_name_are_another_modules() -> None:
-    assert ["tests/cluster/test_history.py"] == mutants.tests_of("hpslurm/cluster/history.py")
+    tests = mutants.tests_of("hpslurm/cluster/history.py")
+    assert {"tests/cluster/test_history.py", BOUNDS} <= set(tests)
+    assert {"tests/cluster/test_history_jobs.py", "tests/cluster/test_history_view.py"}.isdisjoint(tests)
+
+
+def test_what_a_modules_own_tests_do_not_notice_the_others_of_the_folder_and_its_users_tests_may() -> None:
+    others = mutants.others_of("hpslurm/job/report.py")
+    assert {"tests/job/test_cause.py", "tests/cli/test_first_screen.py"} <= set(others)
+    assert set(others).isdisjoint(mutants.tests_of("hpslurm/job/report.py"))
+
+
+def test_what_no_test_can_see_stands_where_it_is_said_to_and_is_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {path: Path(mutants.CHECKOUT, path).read_text("utf-8") for path in mutants.SAME}
+    with_it = {path: len(mutants.changes(path, text)) for path, text in texts.items()}
+    listed = {path: sorted(pieces) for path, pieces in mutants.SAME.items()}
+    assert listed == {path: [piece for piece in pieces if piece in texts[path]] for path, pieces in listed.items()}
+    monkeypatch.setattr(mutants, "SAME", {})
+    without = {path: len(mutants.changes(path, text)) for path, text in texts.items()}
+    assert [] == [path for path in texts if without[path] - with_it[path] < len(listed[path])]
+    assert sum(without.values()) - sum(with_it.values()) <= 80  # of some 1,500

@@ -69,7 +69,7 @@ class Rule:
     kind: str
     hints: tuple[str, ...]
     pattern: re.Pattern[str]
-    whole: bool = False
+    whole: bool
 
     def pieces(self, text: str, low: str) -> Iterator[tuple[int, int]]:
         """Where it can be found: whole lines that hold a hint. Trying every pattern everywhere costs 2 s for a MiB."""

@@ -9,19 +9,13 @@ from hpslurm.bundle.parts import Parts
 from hpslurm.bundle.request import Request
 from hpslurm.core import records
 from hpslurm.core.policy import Policy
-from hpslurm.job import (
-    cause,
-    first_screen,
-    hang,
-    hang_facts,
-    hang_gather,
-    hang_told,
-    hang_view,
-    logs,
-    report,
-    report_view,
-)
-from hpslurm.job.hang_case import main_step
+from hpslurm.job import cause, first_screen, logs, report, report_view
+from hpslurm.job.hang import facts as hang_facts
+from hpslurm.job.hang import gather as hang_gather
+from hpslurm.job.hang import told as hang_told
+from hpslurm.job.hang import view as hang_view
+from hpslurm.job.hang.case import main_step
+from hpslurm.job.hang.judge import judge
 from hpslurm.scan import joblog
 from hpslurm.scan.collect import Collector
 from hpslurm.sources.slurm import SlurmJob
@@ -84,7 +78,7 @@ def _add_hang(job: SlurmJob | None, parts: Parts) -> None:
     sample = parts.tried("hang", lambda: main_step(hang_gather.look(job, nodes)), None)
     if sample is None:
         return
-    verdict = hang.judge(sample, hang_told.of(sample, job))
+    verdict = judge(sample, hang_told.of(sample, job))
     source = f"hpslurm hang {job.id}"
     parts.report("hang.txt", source, lambda: hang_view.text(sample, verdict, stacks=True, verbose=True))
     parts.add("hang.jsonl", "\n".join(map(records.encode, hang_facts.lines_of(sample))), f"{source} --save")

@@ -16,9 +16,13 @@ from hpslurm.core.probe import Unknown
 from hpslurm.core.text import clean
 from hpslurm.core.values import replace
 from hpslurm.hooks import node_name
-from hpslurm.job import hang, hang_facts, hang_gather, hang_told, hang_view
-from hpslurm.job.hang_case import Verdict, compared, main_step
-from hpslurm.job.hang_facts import Sample
+from hpslurm.job.hang import facts as hang_facts
+from hpslurm.job.hang import gather as hang_gather
+from hpslurm.job.hang import told as hang_told
+from hpslurm.job.hang import view as hang_view
+from hpslurm.job.hang.case import Verdict, compared, main_step
+from hpslurm.job.hang.facts import Sample
+from hpslurm.job.hang.judge import judge
 from hpslurm.scan import lines as scan_lines
 from hpslurm.scan.reason import UNDETERMINED
 from hpslurm.show.progress import Progress
@@ -109,7 +113,7 @@ def command(
     if save:
         _save(save, sample)
     sample = main_step(sample)
-    verdict = hang.judge(sample, hang_told.of(sample, job, logs))
+    verdict = judge(sample, hang_told.of(sample, job, logs))
     if as_json:
         _print_lines(sample, verdict)
     else:
@@ -150,7 +154,7 @@ def _look(job: SlurmJob, here: bool, root: str) -> Sample:
 
 
 def _sample_here(job: SlurmJob, root: str) -> Sample:
-    from hpslurm.job import hang_sample
+    from hpslurm.job.hang import sample as hang_sample
 
     node = node_name(os.environ)
     return Sample(str(job.id), (hang_sample.take(str(job.id), node, root),), (), time.time(), job.user)
@@ -158,7 +162,7 @@ def _sample_here(job: SlurmJob, root: str) -> Sample:
 
 def _pieces(job_id: str, root: str) -> int:
     """The share of one node, in short lines for srun."""
-    from hpslurm.job import hang_sample
+    from hpslurm.job.hang import sample as hang_sample
 
     node = node_name(os.environ)
     own = os.environ.get("SLURM_STEP_ID", "")

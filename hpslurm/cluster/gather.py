@@ -65,7 +65,7 @@ def diagnose(
     folders: Sequence[str],
     only: Chooser | None = None,
     *,
-    ask_slurm: bool = True,
+    ask_slurm: bool,
     ask_aws: Callable[[hyperpod.Layout], View] | None = None,
     ask_nodes: Callable[[Members, View], tuple[Members, list[Result]]] | None = None,
     say: Callable[[str], None] = lambda what: None,

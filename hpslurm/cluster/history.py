@@ -137,7 +137,7 @@ def look(
     folders: Sequence[str],
     root: str = "/",
     *,
-    ask_slurm: bool = True,
+    ask_slurm: bool,
     ask_aws: Callable[[], Cloud] | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> History:

@@ -33,8 +33,8 @@ class Row:
     pattern: re.Pattern[str]
     example: str
     rule: Rule | None
-    whole: bool = False
-    advice: tuple[Suggestion, ...] = ()
+    whole: bool
+    advice: tuple[Suggestion, ...]
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from hpslurm.scan.reason import HEALTHY, UNDETERMINED, reason
 from hpslurm.sources.slurm import SlurmJob
 
 # What root reads of a user's file, with that user's rights, head and tail; the user itself reads all.
-MOST = 256 << 20  # bytes
+LARGEST = 256 << 20  # bytes
 SECONDS = 60.0
 
 
@@ -132,7 +132,7 @@ def about_output(job: SlurmJob) -> joblog.Job:
 def _read(about: joblog.Job) -> joblog.Found:
     beside = joblog.beside(about)
     if os.geteuid() == 0 and about.uid != 0:
-        return joblog.look(about, beside, limit=MOST, seconds=SECONDS, fast=True)
+        return joblog.look(about, beside, limit=LARGEST, seconds=SECONDS, fast=True)
     collector = Collector()
     for path in (*joblog.paths(about), *beside):
         if "%" in path:

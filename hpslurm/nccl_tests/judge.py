@@ -16,7 +16,7 @@ from hpslurm.core.finding import LOOK, Evidence, Finding, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.values import replace
 from hpslurm.nccl_tests import network, sizes
-from hpslurm.nccl_tests.ranks import Ranks, nodes_of, one_rank, other_ranks, ranks_of
+from hpslurm.nccl_tests.ranks import Ranks, nodes_of, one_rank, other_ranks, ranks_of, shared_gpu
 from hpslurm.nccl_tests.rules import (
     CPU_TIME,
     INCOMPLETE,
@@ -45,6 +45,7 @@ def verdict(facts: Facts, policy: Policy) -> Verdict:
     findings = list(stopped(facts, table))
     nodes, number = facts.nodes, None
     judged: tuple[Size, ...] = ()
+    facts = replace(facts, best=sizes.best_of(tables))
     if table is not None:
         judged, of_table, nodes, number = _of_table(facts, table, policy, findings)
         findings += of_table
@@ -67,7 +68,7 @@ def _of_table(
     # Numbers of another run than the one meant are shown, but not compared.
     compare = wrong_ranks is None and not table.cpu_time
     judged = tuple(sizes.sizes_of(facts, table, policy, nodes, number, compare=compare))
-    findings = [wrong_ranks] if wrong_ranks else []
+    findings = [finding for finding in (wrong_ranks, shared_gpu(table)) if finding is not None]
     findings += [*_numbers(table), *_table_notes(table), *sizes.findings(judged, facts, nodes)]
     findings += _head(facts, table, ranks, nodes)
     if not any(finding.rule in NOT_JUDGED for finding in (*before, *findings)):
@@ -91,6 +92,10 @@ def _head(facts: Facts, table: Table, ranks: Ranks, nodes: int | None) -> Iterat
     gone = []
     if table.parameters is None:
         gone.append("no line '# nThread ...', so whether all sizes that were asked for ran cannot be said")
+    if facts.output.excerpt(table):
+        gone.append("no last lines either: an excerpt, and whether the run completed cannot be said")
+    if table.begins_later:
+        gone.append(f"sizes below {size_name(table.rows[0].size)} left out: the average is that of more rows")
     if table.shortened:
         gone.append(f"dots instead of rows: {count(table.missing, 'size')} left out")
     if table.headless:

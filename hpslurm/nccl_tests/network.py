@@ -13,6 +13,7 @@ from hpslurm.nccl_tests.verdict import Facts, Size
 from hpslurm.nccl_tests.words import size_name
 from hpslurm.node import gpudirect, instance
 from hpslurm.scan import nccl_rails
+from hpslurm.scan.nccl_tests import NcclLog
 
 
 def findings(facts: Facts, sizes: tuple[Size, ...], nodes: int | None) -> Iterator[Finding]:
@@ -35,7 +36,7 @@ def findings(facts: Facts, sizes: tuple[Size, ...], nodes: int | None) -> Iterat
     yield from _tcp(facts, sizes)
     yield from _few_nics(facts, sizes)
     yield from _uneven_nics(log.rails)
-    if log.fabric == "efa" and log.over_net and not log.over_gdr and _has_gpudirect(facts):
+    if _over_rdma(log) and log.over_net and not log.over_gdr and _has_gpudirect(facts):
         yield NO_GDR.found(
             f"none of {log.over_net} channels between nodes uses GPUDirect RDMA" + _bandwidth_beside(sizes),
             suggest=[
@@ -49,7 +50,12 @@ def findings(facts: Facts, sizes: tuple[Size, ...], nodes: int | None) -> Iterat
 
 
 # GPUs of the types on which no driver of EFA offers GPUDirect.
-_HOST_MEMORY = re.compile(r"\b(?:T4G?|A10G?|L4|L40S|V100|M60)\b")
+_HOST_MEMORY = re.compile(r"\b(?:T4G?|A10G?|L4|L40S|V100|M60|GeForce|RTX|TITAN|Quadro)\b")
+
+
+def _over_rdma(log: NcclLog) -> bool:
+    """Whether the channels go over EFA or InfiniBand."""
+    return log.fabric == "efa" or (log.fabric == "other" and any(name.startswith("IB") for name in log.net_names))
 
 
 def _has_gpudirect(facts: Facts) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from hpslurm.core.finding import LOOK, Evidence, Finding, Suggestion
 from hpslurm.core.values import dataclass
-from hpslurm.nccl_tests.rules import NEVER_LEFT, ONE_RANK, RANKS
+from hpslurm.nccl_tests.rules import NEVER_LEFT, ONE_RANK, RANKS, SHARED
 from hpslurm.nccl_tests.verdict import Facts
 from hpslurm.nccl_tests.words import count
 from hpslurm.node import instance
@@ -70,7 +70,7 @@ class Ranks:
     hosts: int | None
     measured: int | None  # from busbw / algbw, where it can be told
     fits: bool  # whether the ratio fits what was meant or listed
-    elided: bool = False  # the list of devices leaves some out
+    elided: bool  # the list of devices leaves some out
 
     @property
     def number(self) -> int | None:
@@ -150,6 +150,26 @@ def other_ranks(facts: Facts, table: Table, ranks: Ranks) -> Finding | None:
 def _device_list(table: Table, ranks: Ranks) -> list[Evidence]:
     listed = count(ranks.listed, "rank") if ranks.listed else "no ranks"
     return [Evidence("device list", f"{listed} on {', '.join(table.hosts[:8]) or 'no host'}")]
+
+
+def shared_gpu(table: Table) -> Finding | None:
+    """Ranks on one GPU. Where every GPU of a host with several has as many, hosts of one name are likelier."""
+    per_gpu: dict[tuple[str, str], set[int]] = {}
+    for device in table.devices:
+        if device.pci and "MIG" not in device.name:
+            per_gpu.setdefault((device.host, device.pci), set()).add(device.rank)
+    shared = {gpu: ranks for gpu, ranks in per_gpu.items() if len(ranks) > 1}
+    if not shared or (len(per_gpu) > 1 and len({len(ranks) for ranks in per_gpu.values()}) == 1):
+        return None
+    (host, pci), ranks = next(iter(shared.items()))
+    return SHARED.found(
+        f"ranks {', '.join(map(str, sorted(ranks)[:8]))} are all on GPU {pci} of {host}: they take turns, and no "
+        "link between GPUs was measured",
+        evidence=[
+            Evidence("device list", f"{host} {pci}: {len(ranks)} ranks") for (host, pci), ranks in shared.items()
+        ],
+        suggest=[Suggestion(LOOK, "see what a step gets", "srun -N1 --ntasks-per-node=1 nvidia-smi -L")],
+    )
 
 
 def one_rank(table: Table) -> Finding:

@@ -16,6 +16,7 @@ WRONG = Rule("busbw-wrong-data", P0, "Wrong data in a collective", "debugging-gu
 UNCHECKED = Rule("busbw-unchecked", P2, "Data were not checked", _RESULTS)
 ABOVE = Rule("busbw-above-ceiling", P1, "Bus bandwidth above what the hardware can do", _RANKS)
 ONE_RANK = Rule("busbw-one-rank", P2, "One rank: bus bandwidth is 0 by formula", _RANKS)
+SHARED = Rule("busbw-shared-gpu", P1, "Ranks share a GPU", _RANKS)
 RANKS = Rule("busbw-rank-count", P0, "Another number of ranks than meant", _RANKS)
 NEVER_LEFT = Rule("busbw-never-left-node", P0, "The run never left its node", _RANKS)
 NO_MPI = Rule("busbw-no-mpi", P0, "Every process ran for itself: built without MPI", _RANKS)
@@ -54,6 +55,7 @@ CPU_TIME = Rule("busbw-cpu-time", P0, "The table shows CPU time, not bandwidth o
 # After these the numbers do not tell about what was meant to be measured: never a pass.
 NOT_JUDGED = (
     RANKS,
+    SHARED,
     NEVER_LEFT,
     NO_MPI,
     HANG,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from hpslurm.core.finding import LOOK, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
@@ -13,6 +13,7 @@ from hpslurm.nccl_tests.ranks import collective_of
 from hpslurm.nccl_tests.rules import ABOVE, FAILED, LOW, NO_FLOOR
 from hpslurm.nccl_tests.verdict import BELOW, FAR_BELOW, GOOD, NOT_COMPARED, TOO_MUCH, Facts, Size
 from hpslurm.nccl_tests.words import count, size_name
+from hpslurm.scan.nccl_rows import COLLAPSE, FALLEN, SATURATED, SIDE_BY_SIDE
 from hpslurm.scan.nccl_tests import Table
 
 # One p5 pair forced to TCP peaks at 2.2 GB/s where EFA gives 480; no EFA fault is known that costs 50 times.
@@ -25,14 +26,37 @@ def sizes_of(
 ) -> Iterator[Size]:
     """The verdict on each row. Without ``compare`` the numbers are those of another run than the one meant."""
     gpus = ranks // nodes if compare and nodes and ranks and not ranks % nodes else None
+    before = (0, 0.0)
     for row in table.rows:
         rates = [half.busbw for half in row.halves if math.isfinite(half.busbw) and half.busbw >= 0]
         if not rates or ranks == 1:
             continue
-        if nodes is None or gpus is None:
-            yield Size(row.size, min(rates), NOT_COMPARED)
-        else:
-            yield _compared(facts, table, policy, nodes, gpus, row.size, rates)
+        size = Size(row.size, min(rates), NOT_COMPARED)
+        if nodes is not None and gpus is not None:
+            size = _compared(facts, table, policy, nodes, gpus, row.size, rates)
+        if size.outcome == NOT_COMPARED and row.size > before[0] >= COLLAPSE and max(rates) < FALLEN * before[1]:
+            smaller = f"{size_name(before[0])} of the same run"
+            size = Size(row.size, min(rates), BELOW, before[1], FALLEN * before[1], 0.0, size.ceiling, smaller)
+        best = facts.best.get((table.test, len(table.devices), row.size), 0.0)
+        if size.outcome == NOT_COMPARED and max(rates) < SIDE_BY_SIDE * best:
+            other = "another table of this file"
+            size = Size(row.size, min(rates), BELOW, best, SIDE_BY_SIDE * best, 0.0, size.ceiling, other)
+        yield size
+        before = (row.size, max(rates))
+
+
+def best_of(tables: Sequence[Table]) -> dict[tuple[str, int, int], float]:
+    """The best busbw of each large size, by test and number of devices, where several tables measured the same."""
+    if len(tables) < 2:
+        return {}
+    best: dict[tuple[str, int, int], float] = {}
+    for table in tables:
+        for row in table.rows if not table.cpu_time and table.devices else ():
+            rates = [half.busbw for half in row.halves if math.isfinite(half.busbw)]
+            if row.size >= SATURATED and rates:
+                key = (table.test, len(table.devices), row.size)
+                best[key] = max(best.get(key, 0.0), *rates)
+    return best
 
 
 def _compared(facts: Facts, table: Table, policy: Policy, nodes: int, gpus: int, size: int, rates: list[float]) -> Size:

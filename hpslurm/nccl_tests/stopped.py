@@ -198,7 +198,7 @@ def _printed_error(facts: Facts, table: Table) -> Finding | None:
 
 def _cut_off(facts: Facts, table: Table) -> Finding | None:
     output = facts.output
-    if table.complete or table.phase() == DONE:
+    if table.complete or table.phase() == DONE or output.excerpt(table):
         return None
     why = output.cancelled or (output.launcher[0] if output.launcher else "no reason given")
     wanted = table.wanted
@@ -247,6 +247,8 @@ def _ended_as_another(facts: Facts, table: Table) -> Finding | None:
 
 
 def _part_missing(facts: Facts, table: Table) -> Finding | None:
+    if facts.output.excerpt(table):
+        return None
     if not table.rows:
         gone = "its rows"
     elif not table.footed:

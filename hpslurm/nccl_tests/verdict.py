@@ -38,6 +38,7 @@ class Facts:
     status: int | None = None
     timed_out: float = 0.0
     own: Mapping[int, Own] = field(default_factory=dict)  # by size in bytes
+    best: Mapping[tuple[str, int, int], float] = field(default_factory=dict)  # of all tables: sizes.best_of
 
 
 @dataclass(frozen=True)

@@ -70,8 +70,18 @@ def start(host: Host) -> None:
 
 
 def module_version(host: Host) -> str:
-    """``570.172.08`` out of the driver's own line in /proc, or empty."""
-    text = host.word(gpu.VERSION) or ""
+    """Of the loaded module, by the driver's own line in /proc; empty where there is none."""
+    return version_in(host.word(gpu.VERSION) or "")
+
+
+def version_in(text: str) -> str:
+    """The version of the line, or empty.
+
+    >>> version_in("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.172.08  Release Build")
+    '570.172.08'
+    >>> version_in("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.161.07  Sat Feb 17 22:55:48 UTC 2024")
+    '535.161.07'
+    """
     words = text.partition("Kernel Module")[2].replace("for x86_64", "").replace("for aarch64", "").split()
     return words[0] if words else ""
 

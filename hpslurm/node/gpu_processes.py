@@ -92,16 +92,24 @@ def _uid(host: Host, pid: int) -> int:
         return FIRST_USER
 
 
+def _stat(text: str) -> tuple[str, str, float]:
+    """Name, state, and seconds after boot at which it began, out of /proc/PID/stat. Raises ValueError or IndexError.
+
+    >>> _stat("4711 (tmux: client (1)) S 1 4711 4711 0 -1 4194304 98 0 0 0 1 2 0 0 20 0 1 0 123456 2703360 100")
+    ('tmux: client (1)', 'S', 1234.56)
+    """
+    words = text[text.rindex(")") + 1 :].split()
+    return text[text.index("(") + 1 : text.rindex(")")], words[0], int(words[19]) / 100
+
+
 def _process(host: Host, label: str, pid: int) -> Process | None:
     try:
-        stat = host.read(f"/proc/{pid}/stat")
-        name = stat[stat.index("(") + 1 : stat.rindex(")")]
-        words = stat[stat.rindex(")") + 1 :].split()
-        seconds = float(host.read("/proc/uptime").split()[0]) - int(words[19]) / 100
+        name, state, began = _stat(host.read(f"/proc/{pid}/stat"))
+        seconds = float(host.read("/proc/uptime").split()[0]) - began
         match = JOB_CGROUP.search(host.read(f"/proc/{pid}/cgroup"))
     except (OSError, ValueError, IndexError):
         return None
-    return Process(label, pid, clean(name, 20), clean(words[0], 1), round(seconds, 1), match[1] if match else "")
+    return Process(label, pid, clean(name, 20), clean(state, 1), round(seconds, 1), match[1] if match else "")
 
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:

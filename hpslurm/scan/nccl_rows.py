@@ -11,6 +11,7 @@ from hpslurm.core import linear, toml
 from hpslurm.core.finding import NOISE, Event
 from hpslurm.core.values import dataclass, field
 from hpslurm.scan import model, nccl_tests
+from hpslurm.scan.nccl_line import TYPES
 
 Lines = list[tuple[int, str]]  # line number, text
 ANY_GPU = 5.0  # GB/s; a GPU that no row knows
@@ -23,7 +24,7 @@ WHOLE = 8  # GPUs of a node, for which the floor of several nodes holds
 SIDE_BY_SIDE = 0.4  # of the best run of the same size: far below
 HALF = 0.5  # of what others measured on the type: far below, whatever the run
 # Whether a text holds a row at all, before anybody reads it line by line.
-ROW = linear.compile(rf"\b\d{{1,18}}[ \t]{{1,40}}\d{{1,18}}[ \t]{{1,40}}(?:{'|'.join(sorted(nccl_tests.TYPES))})[ \t]")
+ROW = linear.compile(rf"\b\d{{1,18}}[ \t]{{1,40}}\d{{1,18}}[ \t]{{1,40}}(?:{'|'.join(sorted(TYPES))})[ \t]")
 _NUMBERED = linear.compile(r"(?:^|[ :])\d{1,4} +$")
 ONE_HALF = 10  # words of a row at most, with a label, that has one half only
 MOST_LINE = 4096  # characters

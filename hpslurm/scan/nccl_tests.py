@@ -14,20 +14,20 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any
 
 from hpslurm.core import linear
-from hpslurm.core.text import clean, whole
+from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass, field
 from hpslurm.scan import nccl_rails
+from hpslurm.scan.nccl_line import MOST_PREFIX, NUMBER, TYPES, bare, plain, size_of, unquoted
 
 MOST_KEPT = 20  # lines of one kind that are kept as evidence
-_INTEGERS = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "char", "int")
-_FLOATS = ("half", "float", "double", "bfloat16", "f8e4m3", "f8e5m2", "fp8_e4m3", "fp8_e5m2")
-TYPES = frozenset((*_INTEGERS, *_FLOATS))
 _WIDTHS = {"half": 2, "bfloat16": 2, "float": 4, "double": 8, "int": 4}  # bytes; of types not here, one
 _WIDTHS |= {"int32": 4, "uint32": 4, "int64": 8, "uint64": 8}
 ROUNDED_BY = 16  # bytes of each rank by which a collective that splits its buffer may print less than was asked for
+SAME_AVERAGE = 0.01  # by which the mean of rounded figures may differ from the average that was printed
 MOST_RANKS = 1 << 16  # where the list of devices does not say
 
 # Where a run stopped, in the order of a run. Each value ends the sentence "it stopped ...".
@@ -197,7 +197,23 @@ class Table:
     @property
     def missing(self) -> int:
         """Sizes that were to run and have no row; rows of other sizes do not stand for them."""
+        return 0 if self.begins_later else self._missing
+
+    @property
+    def _missing(self) -> int:
         return sum(self._missing_of(sweep) for sweep in self.sweeps or [[]])
+
+    @property
+    def begins_later(self) -> bool:
+        """Whether somebody copied the largest sizes only: more are left out, and the average is that of more rows."""
+        wanted = self.parameters.row_count(self.reduced) if self.parameters else None
+        if wanted is None or self.parameters is None or self.average is None or self.torn or not self.footed:
+            return False
+        there = [self.parameters.index_of(row.size) for row in self.rows]
+        rates = [half.busbw for row in self.rows for half in row.halves]
+        if not rates or 2 * len(there) >= wanted or there != list(range(wanted - len(there), wanted)):
+            return False
+        return abs(sum(rates) / len(rates) - self.average) > SAME_AVERAGE * abs(self.average)
 
     def _missing_of(self, sweep: list[Row]) -> int:
         wanted = self.parameters.row_count(self.reduced) if self.parameters else None
@@ -280,6 +296,12 @@ class Output:
     lines: int = 0
     bad_json: str = ""
 
+    def excerpt(self, table: Table) -> bool:
+        """Whether somebody copied only the rows under their names: nothing around them speaks against the run."""
+        trouble = (*self.failures, *self.launcher, *table.errors, self.timeout, self.cancelled)
+        around = table.parameters is not None or table.announced or table.headless
+        return bool(table.rows) and not table.footed and not around and not any(trouble)
+
     def phase(self) -> str:
         """Where the last table stopped."""
         return self.tables[-1].phase() if self.tables else BEFORE_START
@@ -287,29 +309,39 @@ class Output:
 
 # The labels of Open MPI, of srun, and of MPICH (``[0] ``), which NCCL's own "[0] NCCL INFO" is not.
 _PREFIX = linear.compile(
-    r"(?:\s*\[(\d+),(\d+)\]<std(?:out|err)>:\s?|\s*(\d{1,9}):\s"
-    r"|\[(\d{1,9})\] ?(?=\s{0,40}(?:#|\d{1,18}\s{1,40}\d)|.{1,200}(?:NCCL (?:INFO|WARN)|: Test )))"
+    r"(?:\s*\[(?:[\w.-]+@)?(\d+),(\d+)\](?:\[[\w.:-]+\])?<std(?:out|err)>:\s?|\s*(\d{1,9}):\s"
+    r"|\[(\d{1,9})\] ?(?=\s{0,40}(?:#|\.{2,12}$|\d{1,18}\s{1,40}\d)|.{1,200}(?:NCCL (?:INFO|WARN)|: Test )))"
 )
 _MPICH_INSIDE = linear.compile(r"(?:(?<=\s)|(?<=-1)|(?<=\d))\[\d{1,6}\](?: |(?=\s))")
 # Whole numbers have bounds: no size needs more than 18 digits, and int() refuses some thousands of them.
-_INSIDE = linear.compile(r"\[\d+,(\d+)\]<std(?:out|err)>:")
+_INSIDE = linear.compile(r"\[(?:[\w.-]+@)?\d+,(\d+)\](?:\[[\w.:-]+\])?<std(?:out|err)>:")
 _VERSION = linear.compile(
-    r"#\s*nccl-tests version (\S+)(?: \([0-9a-f]+\))? nccl-headers=(\d{1,9}) nccl-library=(\d{1,9})"
+    r"#?\s*nccl-tests version (\S+)(?: \([0-9a-f]+\))? nccl-headers=(\d{1,9}) nccl-library=(\d{1,9})"
 )
-_START = linear.compile(r"#\s*Collective test starting: (\S+)")
-_DONE = linear.compile(r"#\s*Collective test concluded: ?(\S*)")
+_START = linear.compile(r"#?\s*Collective test starting: (\S+)")
+_DONE = linear.compile(r"#?\s*Collective test concluded: ?(\S*)")
 _ASKED = linear.compile(
     r"#?\s*(?:nThread (\d{1,9}) )?nGpus(?:\(\w+\))? (\d{1,9}) minBytes (\d{1,18}) maxBytes (\d{1,18})"
     r" step: (\d{1,18})\((factor|bytes)\)"
     r" warmup iters: \d+ iters: (\d{1,18})(?: agg iters: \d+)? validation: (\d{1,9})"
 )
 _DEVICE = linear.compile(
-    r"#?\s*Rank\s+(\d{1,9})(?:\s+Group\s+\d+)?\s+Pid\s+\d+ on\s+(\S+) device\s+\d+ \[(?:0x)?([0-9a-fA-F:.]+)\] (.*\S)"
+    r"#?\s*Rank\s+(\d{1,9})(?:\s+Group\s+\d+)?(?:\s+Pid\s+\d+)?\s+(?:on\s+(\S+)|uses)\s+device\s+\d+ "
+    r"\[(?:0x)?([0-9a-fA-F:.]+)\] (.*\S)"
 )
-_HEADER = linear.compile(r"#?\s*size\s+count\s+type\b(.*)$")
+_PARAMETERS = linear.compile(r"#?\s*(?:nThread \d{1,9}|nGpus(?:\(\w+\))? \d)")
+_RANK = linear.compile(r"#?\s*Rank\s+\d{1,9}\s+(?:Group|Pid|on|uses)\b")
+_DEVICES = linear.compile(r"#?\s*Using devices")
+_HEADER = linear.compile(r"#?\s*((?:[Ss]ize|bytes)(?:\s?\(B\))?\s.*(?:algbw|busbw|time)\b.*)$")
+_UNIT = re.compile(r"\([\w/]{1,8}\)$")
+TIMES = {"time": 1.0, "cputime": 1.0, "time_ms": 1000.0}  # microseconds of the column's unit
+_NAMES = {"bytes": "size", "N": "count", "op": "redop", "res": "#wrong", "wrong": "#wrong"}  # of 2017, and lost signs
+_OF_A_HEADER = frozenset(
+    ("size", "count", "type", "redop", "root", *TIMES, "algbw", "busbw", "#wrong", "error", "timestamp")
+) | {"i_min", "i_max", "i_p99", "i_cv%"}
 _BOUNDS = linear.compile(r"#?\s*Out of bounds values\s*:\s*(\d{1,18})\s+(OK|FAILED)")
 _AVERAGE = linear.compile(r"#?\s*Avg bus bandwidth\s*:\s*(\S+)(?:\s+(OK|FAILED))?\s*$")
-_REDUCED = linear.compile(r"#\s*Reducing maxBytes to (\d{1,18}) due to memory limitation")
+_REDUCED = linear.compile(r"#?\s*Reducing maxBytes to (\d{1,18}) due to memory limitation")
 _ERROR = linear.compile(r"#\s*error: (.*\S)")
 _FAILURE = linear.compile(r"(\S+): Test (?:NCCL|CUDA) failure \S+:\d+ '.*")
 _TIMEOUT = linear.compile(r"(\S+): Test timeout \(\d+s\) \S+:\d+")
@@ -337,20 +369,18 @@ _NCCL = linear.compile(
 )
 _NCCL_VERSION = linear.compile(r"NCCL version (\d+\.\d+\.\d+)")
 _NUMBER = linear.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf|-nan)|N/A", re.IGNORECASE)
+_DIGIT = re.compile(r"\d")
+_ROOT = linear.compile(r"-1(?=[A-Za-z])")  # no host begins so
+_OPERATIONS = frozenset(("sum", "prod", "max", "min", "avg", "mulsum", "none"))
+MOST_WORDS = 13  # of a row without a header
 # The first piece of a row: all that stands before a line of NCCL that cut it.
 _BEGUN = linear.compile(r"\s*\d{1,18}(?:\s+(?:\d{1,18}(?:\s+(?:[a-z][a-z0-9_]*(?:\s.*)?)?)?)?)?")
-_ROW = linear.compile(r"\s*(\d{1,18})\s+(\d{1,18})\s+([a-z][a-z0-9_]*)\b")
-# One of our lines behind a label that no launcher of ours prints: of kubectl, pdsh, a time stamp.
-_OURS = linear.compile(
-    r"(?<=\s)\s*(?:#\s{0,12}(?:nccl-tests version|Collective test|nThread \d|nGpus|Using devices|Rank\s{1,4}\d|"
-    r"size\s{1,40}count|Out of bounds|Avg bus)|"
-    rf"\d{{1,18}}\s{{1,40}}\d{{1,18}}\s{{1,40}}(?:{'|'.join(sorted(TYPES))})\s{{1,40}}[a-z0-9.-])"
-)
+_ROW = linear.compile(rf"\s*({NUMBER})\s+({NUMBER})\s+([a-z][a-z0-9_]*)\b")
 _ELIDED = linear.compile(r"\.\.\.|…|\bsnip|truncated|omitted|more (?:ranks|lines|devices)")
 _DOTS = linear.compile(
     r"[\s#>\[(<-]{0,20}(?:\.{1,12}|(?:\. ){2,6}\.?|[…⋮:]|snip\w{0,4}|omitted|truncated)[\s\])>-]{0,20}"
 )
-MOST_PREFIX = 200  # characters
+
 # Columns of a row whose header is not there, by the number of its words.
 _COLUMNS = {
     13: ("size", "count", "type", "redop", "root", *("time", "algbw", "busbw", "#wrong") * 2),
@@ -362,6 +392,10 @@ _COLUMNS = {
 MOST_ERROR = 0.01  # in the error column of versions before 2.12
 
 
+FEW_NUMBERED = 5  # lines
+_LINE_NUMBER = re.compile(r"^ {0,8}(\d{1,9})[:-]", re.MULTILINE)
+
+
 def read(lines: Iterable[str], source: str = "output") -> Output:
     """Parse lines of text; never raises for what they hold."""
     return Reader(source).feed_all(lines)
@@ -371,6 +405,11 @@ def read_text(text: str, source: str = "output") -> Output:
     """Text or the JSON of ``-J``, told apart by the first character."""
     if text.lstrip()[:1] == "{":
         return read_json(text, source)
+    numbers = [int(number) for number in _LINE_NUMBER.findall(text)] if _LINE_NUMBER.match(text) else []
+    if len(numbers) >= FEW_NUMBERED and all(
+        before < after for before, after in pairwise(numbers)
+    ):  # grep -n, no srun -l
+        text = _LINE_NUMBER.sub("", text)
     return read(text.splitlines(), source)
 
 
@@ -380,6 +419,7 @@ class Reader:
     def __init__(self, source: str) -> None:
         self.output = Output(source)
         self._streams: dict[str, _Stream] = {}
+        self._last: _Stream | None = None
 
     def feed_all(self, lines: Iterable[str]) -> Output:
         for line in lines:
@@ -390,11 +430,14 @@ class Reader:
         """Take one line; returns the row that it completed, if any."""
         self.output.lines += 1
         row = None
-        for label, text in by_label(line.rstrip("\r\n").replace("\0", "")):
+        for label, text in by_label(plain(line.rstrip("\r\n").replace("\0", ""))):
             stream = self._streams.get(label)
+            if not label and self._last is not None and self._last.half:  # the rest of a wrapped line has no label
+                stream = self._last
             if stream is None:
                 stream = self._streams[label] = _Stream(self.output, label)
             row = stream.take(text, self.output.lines) or row
+            self._last = stream
         return row
 
 
@@ -406,22 +449,15 @@ def unlabelled(line: str) -> tuple[str, str]:
     return match.group(2) or match.group(3) or match.group(4), line[match.end() :]
 
 
-def bare(text: str) -> str:
-    """The line without a label that is no launcher's, if what follows is one of nccl-tests' own lines."""
-    head = text.lstrip()
-    if head[:1] == "#":  # indented, as in a list of a document
-        return head
-    if ("#" not in text and "  " not in text) or _ROW.match(text) or not head:
-        return text
-    match = _OURS.search(text, 0, MOST_PREFIX)
-    # a number in front makes a table that somebody wrote by hand, and no label
-    return text[match.start() :] if match and not text[: match.start()].replace(" ", "").isdigit() else text
-
-
 def _is_piece(text: str) -> bool:
     """Whether a line looks like most of a row: numbers, and little else."""
     words = text[:8192].split()
     return len(words) >= 6 and sum(bool(_NUMBER.fullmatch(word)) for word in words) >= len(words) - 3
+
+
+def _is_rest(text: str) -> bool:
+    """Whether a line holds numbers, types and operations only: the middle of a row."""
+    return all(_NUMBER.fullmatch(word) or word in TYPES or word in _OPERATIONS for word in text[:1024].split())
 
 
 def _begins_again(sweep: list[Row], row: Row) -> bool:
@@ -459,7 +495,8 @@ class _Stream:
         self.output = output
         self.label = label
         self.table: Table | None = None
-        self.half_row = ""
+        self.label_shape = ""  # what stands before nccl-tests' own lines, with 0 for each digit
+        self.half = ""  # the beginning of one of nccl-tests' lines, which NCCL or the edge of a screen cut
 
     def take(self, text: str, number: int) -> Row | None:
         match = _NCCL.search(text)
@@ -471,24 +508,72 @@ class _Stream:
             text = head
         if "NCCL version" in text and (version := _NCCL_VERSION.search(text)):
             self.output.log.version = version.group(1)
-        text = bare(text)
-        if self.half_row:
-            half, self.half_row = self.half_row, ""
-            for joined in (half + text, f"{half} {text}"):  # cut in a number, or between two without the blank
-                if (row := self._row(joined, number)) is not None:
-                    return row
-            if match is not None and _BEGUN.fullmatch(half + text):  # cut once more
-                self.half_row = half + text
+        text = self._unlabelled(text)
+        if ": Test " in text and (failure := _FAILURE.search(text)) is not None:  # it may cut a row
+            self._trouble(text[failure.start() :])
+            text = text[: failure.start()]
+            if not text.strip():
                 return None
+        half, self.half = self.half, ""
+        if half and text.strip():
+            for joined in (half + text, f"{half} {text}"):  # cut in a word, or between two without the blank
+                if (row := self._row(joined, number)) is not None or self._joined(half, joined, number):
+                    return row
+            more = match is not None or (_is_rest(text) and not _ROW.match(text))
+            if more and _BEGUN.fullmatch(half + text):  # cut once more
+                self.half = half + text
+                return None
+            if match is not None and not text.strip():
+                self.half = half
+        elif half:
+            self.half = half
         if match is not None and _BEGUN.fullmatch(text) and not _ROW.match(text):
-            self.half_row = text
+            self.half = text
         elif not _ROW.match(text):
+            if self._shortened_rows() and (row := self._row(text, number)) is not None:
+                return row
             self._line(text, number)
         elif (row := self._row(text, number)) is not None:
             return row
-        elif match is not None:  # the rest of the row comes after NCCL's line
-            self.half_row = text
+        elif len(text.split()) < self._columns():  # the rest of the row comes after NCCL's line, or on the next
+            self.half = text
         return None
+
+    def _unlabelled(self, text: str) -> str:
+        """The line without the label or time stamp that nccl-tests' own lines have in front, if it has one as long."""
+        mine = bare(text)
+        if mine != text:
+            self.label_shape = _DIGIT.sub("0", text[: max(0, text.find(mine[:12]))].rstrip("# \t"))
+            return mine
+        length = len(self.label_shape)
+        if not length or _DIGIT.sub("0", text[:length]) != self.label_shape:
+            return text
+        return unquoted(text[length:]) if self.label_shape[-1] in "\"'" else text[length:]
+
+    def _columns(self) -> int:
+        """Words of a row of this table; the most that any has where there is no header."""
+        return len(self.table.header) if self.table is not None and self.table.header else MOST_WORDS
+
+    def _shortened_rows(self) -> bool:
+        """Whether whoever copied the table left columns out, the type among them."""
+        return self.table is not None and bool(self.table.header) and "type" not in self.table.header
+
+    def _joined(self, half: str, text: str, number: int) -> bool:
+        """Whether two pieces are a line of the head: that of the columns, of the parameters, or of a device."""
+        if _HEADER.match(half):
+            header = _names_of(text)
+            if self.table is None or self.table.rows or not set(header) <= _OF_A_HEADER:
+                return False
+            self.table.header = header
+            self.half = text if _is_half(header) else ""
+            return True
+        if _ASKED.match(text) or _DEVICE.match(text):
+            self._line(text, number)
+            return True
+        if ": Test " in text and (failure := _FAILURE.search(text)) is not None:
+            self._trouble(text[failure.start() :])
+            return True
+        return False
 
     def _start_of(self, match: re.Match[str]) -> tuple[int, str]:
         """Where NCCL's line begins: right behind a number, the number looks like part of the host name."""
@@ -497,13 +582,19 @@ class _Stream:
             for known in self.table.hosts:
                 if host != known and host.endswith(known):
                     return start + len(host) - len(known), known
+        if (root := _ROOT.match(host)) is not None and _BEGUN.fullmatch(match.string[: start + root.end()]):
+            return start + root.end(), host[root.end() :]
         return start, host
 
     def _row(self, text: str, number: int) -> Row | None:
         words = (_MPICH_INSIDE.sub(" ", text) if "[" in text else text).split()
-        if len(words) < 3 or words[2] not in TYPES:
+        names = self.table.header if self.table is not None else ()
+        if not names or "type" in names:
+            if len(words) < 3 or words[2] not in TYPES:
+                return None
+        elif len(words) < len(names) or size_of(words[0]) is None:
             return None
-        if self.table is None or not self.table.header:
+        if self.table is None or not names:
             self.output.orphans += 1
             if (columns := _COLUMNS.get(len(words))) is None or row_of(words, columns, number) is None:
                 return None
@@ -530,21 +621,24 @@ class _Stream:
             table.parameters = Parameters(
                 threads, gpus, low, high, step, match[6] == "factor", int(match[7]), match.group(8) != "0"
             )
-        elif text.startswith(("# Using devices", "#Using devices")):
+        elif _DEVICES.match(text):
             self._current(number)
         elif (match := _DEVICE.match(text)) is not None:
             table = self._current(number)
-            table.devices.append(Device(int(match.group(1)), match.group(2), match.group(3), match.group(4)))
+            table.devices.append(Device(int(match.group(1)), match.group(2) or "", match.group(3), match.group(4)))
             if match.group(1) == "0" and sum(device.rank == 0 for device in table.devices) > table.copies:
                 table.copies += 1
-        elif (match := _HEADER.match(text)) is not None:
-            self._header(("size", "count", "type", *match.group(1).split()), number)
+        elif (match := _HEADER.match(text)) is not None and _is_header(_names_of(match.group(1))):
+            self._header(_names_of(match.group(1)), number)
+            self.half = text if self.table is not None and _is_half(self.table.header) else ""
+        elif _PARAMETERS.match(text) or _RANK.match(text):
+            self.half = text
         elif self.table is not None and self._footer(self.table, text):
             return
         elif self.table is not None and self.table.header and _is_piece(text):
             self.table.torn += 1
         else:
-            self._trouble(text)
+            self._trouble(text.lstrip())
 
     def _footer(self, table: Table, text: str) -> bool:
         if (match := _BOUNDS.match(text)) is not None:
@@ -626,13 +720,30 @@ def _keep(lines: list[str], text: str) -> None:
         lines.append(clean(text))
 
 
+def _names_of(text: str) -> tuple[str, ...]:
+    """The names of the columns, today's for those of 2017."""
+    words = [_UNIT.sub("", word) or word for word in text.lstrip("# ").split()]
+    names = [_NAMES.get(word, word.lower()) for word in words if not word.startswith("(")]
+    return tuple("time_ms" if name == "time" and "N" in words else name for name in names)
+
+
+def _is_header(names: tuple[str, ...]) -> bool:
+    """Whether they are a table's, and no sentence: all known, or those that every version begins with."""
+    return names[:3] == ("size", "count", "type") or (len(names) > 2 and set(names) <= _OF_A_HEADER)
+
+
+def _is_half(header: tuple[str, ...]) -> bool:
+    """Whether the line of the columns may go on: in place is missing, or the last name of it."""
+    return header.count("busbw") < 2 or header[-1] == "busbw" or not set(header) <= _OF_A_HEADER
+
+
 def row_of(words: list[str], header: tuple[str, ...], line: int = 0) -> Row | None:
     """A row by the names of its columns, or None when the number of words differs or one is no number."""
     names = [name for name in header if name != "timestamp"]
     stamps = 2 * (len(header) - len(names))  # a date and a time under one name
     if len(words) not in (len(names), len(names) + stamps):
         return None
-    starts = [i for i, name in enumerate(names) if name in ("time", "cputime")]
+    starts = [i for i, name in enumerate(names) if name in TIMES]
     if not starts:
         return None
     values = dict(enumerate(words))
@@ -644,16 +755,18 @@ def row_of(words: list[str], header: tuple[str, ...], line: int = 0) -> Row | No
             return None  # no time is negative: that is the root's column, and the row is cut at its end
         halves.append(
             Half(
-                number_of(values[start]),
+                number_of(values[start]) * TIMES[names[start]],
                 number_of(part.get("algbw", "nan")),
                 number_of(part.get("busbw", "nan")),
                 wrong_of(part.get("#wrong") or part.get("error") or "N/A"),
             )
         )
-    size, count = whole(words[0]), whole(words[1])
+    size = size_of(words[0])
+    count = size_of(words[names.index("count")]) if "count" in names else 0
     if size is None or count is None:
         return None
-    return Row(size, count, words[2], halves[0], halves[1] if len(halves) > 1 else None, line)
+    kind = words[names.index("type")] if "type" in names else ""
+    return Row(size, count, kind, halves[0], halves[1] if len(halves) > 1 else None, line)
 
 
 def fits(row: Row) -> bool:
@@ -662,6 +775,8 @@ def fits(row: Row) -> bool:
     The size is that of the count, or, where each rank has its part, a multiple of it.
     """
     part = row.count * _WIDTHS.get(row.type, 1)
+    if not row.type:
+        return True
     return row.size >= part and (row.size % part == 0 if part else row.size == 0)
 
 

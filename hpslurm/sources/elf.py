@@ -15,7 +15,7 @@ from hpslurm.core.values import dataclass
 MACHINES = {"x86_64": 62, "aarch64": 183}
 DYNAMIC, NEEDED, STRTAB, RPATH, RUNPATH = 2, 1, 5, 15, 29
 LOAD = 1
-MOST = 64 << 20  # bytes of read-only data that we search
+LARGEST = 64 << 20  # bytes of read-only data that we search
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,15 @@ def _number(data: bytes, at: int, size: int) -> int:
     return int.from_bytes(data[at : at + size], "little")
 
 
+def _entries(data: bytes) -> list[tuple[int, int]]:
+    """Tags and values of a dynamic section, as ``readelf -d`` lists them; half an entry at the end is none.
+
+    >>> _entries(bytes.fromhex("0100000000000000 5300000000000000 1d00000000000000 9100000000000000 01"))
+    [(1, 83), (29, 145)]
+    """
+    return [(_number(data, at, 8), _number(data, at + 8, 8)) for at in range(0, len(data) - 15, 16)]
+
+
 def read(path: str) -> Library:
     """The library's own tables. Raises OSError, and Broken for anything that is none."""
     file = None
@@ -80,7 +89,7 @@ def read(path: str) -> Library:
         data = file.read(size, _number(dynamic, 8, 8))
         if len(data) < size or not size:
             raise Broken(f"{path} is cut off")
-        entries = [(_number(data, at, 8), _number(data, at + 8, 8)) for at in range(0, len(data) - 15, 16)]
+        entries = _entries(data)
         texts = file.at(next(value for tag, value in entries if tag == STRTAB))
 
         def text(offset: int) -> str:
@@ -108,7 +117,7 @@ def search(path: str, pattern: bytes) -> bytes | None:
         for row in rows:
             start = _number(row, 0, 4)
             if texts[start : start + 7] == b".rodata":
-                group = _search(file, _number(row, 24, 8), min(_number(row, 32, 8), MOST), pattern)
+                group = _search(file, _number(row, 24, 8), min(_number(row, 32, 8), LARGEST), pattern)
                 if group:
                     return group
         return None

@@ -323,6 +323,16 @@ class Host:
             os.close(handle)
         return b"".join(parts)
 
+    def read_end(self, path: str, most: int = MOST_BYTES) -> str:
+        """The last ``most`` bytes of a file, without the line that they cut; raises OSError as open() does."""
+        handle = os.open(self.path(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            begin = max(0, os.fstat(handle).st_size - most)
+            data = os.pread(handle, most, begin)
+        finally:
+            os.close(handle)
+        return (data.partition(b"\n")[2] if begin else data).decode("utf-8", "replace")
+
     def word(self, path: str) -> str | None:
         """The one line of a sysfs file, or None where it does not exist."""
         try:

@@ -108,7 +108,7 @@ def _of_another_cluster(env: Mapping[str, str]) -> bool:
 def belonging(pid: int, job: str) -> Process:
     """Only what says whose process it is: a node has a thousand, and few are the job's."""
     process = psutil.Process(pid)
-    return Process(pid, process.ppid(), "", "", 0.0, env=_env(process), in_cgroup=_in_cgroup(pid, job))
+    return Process(pid, process.ppid(), "", "", 0.0, env=_env(process), in_cgroup=is_of(job, _text(pid, "cgroup")))
 
 
 def chosen(known: Mapping[int, Process], job: str, node: str, own_step: str) -> list[Process]:
@@ -180,8 +180,15 @@ def _channel(pid: int) -> str:
     return clean(_text(pid, "wchan"), 60).strip("0")
 
 
-def _in_cgroup(pid: int, job: str) -> bool:
-    return re.search(rf"/job_{re.escape(job)}(?:/|$)", _text(pid, "cgroup"), re.MULTILINE) is not None
+def is_of(job: str, cgroup: str) -> bool:
+    """Whether a process with this /proc/PID/cgroup is one of the job's: of version 2, and of 1.
+
+    >>> is_of("4711", "0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0")
+    True
+    >>> is_of("471", "4:memory:/slurm/uid_1001/job_4711/step_batch"), is_of("471", "4:memory:/slurm/uid_1001/job_471")
+    (False, True)
+    """
+    return re.search(rf"/job_{re.escape(job)}(?:/|$)", cgroup, re.MULTILINE) is not None
 
 
 def _text(pid: int, name: str) -> str:

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from hpslurm import cli
 from hpslurm.core import records
 from hpslurm.core.policy import Policy
-from hpslurm.job import hang_facts
+from hpslurm.job.hang import facts as hang_facts
 from hpslurm.show import screen
 from tests.aws_server import serve
 from tests.core.test_replay import efa

@@ -22,7 +22,7 @@ from hpslurm.core import records
 from hpslurm.core.finding import P0, Evidence, Finding, Rule, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import FAIL, Result
-from hpslurm.job import hang_facts
+from hpslurm.job.hang import facts as hang_facts
 from hpslurm.scan import diagnoses
 from tests.fake import accounts, hanging
 from tests.fake import nccl_tests as fake

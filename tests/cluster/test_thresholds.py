@@ -6,13 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from hpslurm.cluster import node_records, node_rows, queue, reasons, slurm_conf
+from hpslurm.cluster import job_stalled, keeps_failing, node_records, node_rows, queue, reasons, slurm_conf, view
 from hpslurm.cluster.aws import events, hyperpod
 from hpslurm.cluster.aws.events import ClusterEvent
 from hpslurm.cluster.aws.security_groups import SgRule
 from hpslurm.cluster.model import Cluster, Member, Members
+from hpslurm.core.finding import P0, Rule
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Unknown
+from hpslurm.node.job_activity import DIFFERS, WAITS
+from hpslurm.show.plan import Plan, plans
 from hpslurm.sources.host import Host
 from hpslurm.sources.slurm import Queued, SlurmNode
 
@@ -109,3 +112,51 @@ def test_the_two_texts_of_one_failure_come_within_five_seconds(seconds: float, t
 def test_a_cluster_has_no_history_of_events_and_a_row_counts_unless_they_say_so() -> None:
     assert not Cluster("arn", "id", "demo", "InService", ()).continuous
     assert {False, True} == {row.noise_while_scaling for row in events.table()}
+
+
+@pytest.mark.parametrize(("chance", "words"), [(0.0001, "0.01 % by chance"), (0.00009, "less than 0.01 % by chance")])
+def test_a_chance_below_a_hundredth_of_a_percent_is_told_as_less(chance: float, words: str) -> None:
+    assert words == keeps_failing.by_chance(chance)
+
+
+@pytest.mark.parametrize(("traces", "shown"), [(6, 6), (7, 6)])
+def test_six_traces_of_a_node_that_keeps_failing_are_shown(traces: int, shown: int) -> None:
+    line = {"failures": 9, "jobs": 40, "node_hours": 210.0, "expected": 0.8, "ratio": 5.6, "chance": 0.5, "gpu": "",
+            "node": "n7", "evidence": [{"source": "record", "text": str(at)} for at in range(traces)]}  # fmt: skip
+    assert 1 + shown == len(keeps_failing.found(line, 0.0).evidence)
+
+
+@pytest.mark.parametrize(("waiting", "stands"), [(2, False), (3, True)])
+def test_a_job_stands_where_most_of_its_nodes_wait(waiting: int, stands: bool) -> None:
+    shares = tuple(
+        job_stalled.Share(f"n{number}", WAITS if number < waiting else DIFFERS, 0.0, 3600.0, 8) for number in range(4)
+    )
+    assert stands is (job_stalled._stands(shares, 3600.0, Policy()) is not None)
+
+
+def grave(*nodes: str, waits: str = "") -> list[Plan]:
+    """A plan for each node; one without a name is of the cluster itself."""
+    rules = [Rule(f"efa-{number}", P0, f"Title {number}", "x") for number in range(len(nodes))]
+    made = plans(rule.found("d", subject=node) for rule, node in zip(rules, nodes, strict=True))
+    return [Plan(plan.nodes, plan.troubles, plan.steps, waits) for plan in made]
+
+
+@pytest.mark.parametrize(
+    ("plan", "nodes", "words"),
+    [
+        (grave("n1"), 1, "1 of 1 node needs attention"),
+        (grave("n1", "n2"), 2, "2 of 2 nodes need attention"),
+        (grave("n1", waits="x"), 3, "1 of 3 nodes waits for HyperPod"),
+        (grave("n1", "n2", waits="x"), 3, "2 of 3 nodes wait for HyperPod"),
+        (grave(""), 1, "1 trouble of the cluster itself, none of its 1 node"),
+        (grave("", "s1"), 2, "2 troubles of the cluster itself, none of its 2 nodes"),
+    ],
+)
+def test_one_is_told_as_one(plan: list[Plan], nodes: int, words: str) -> None:
+    members = Members(tuple(Member(f"n{number}") for number in range(1, nodes + 1)), 0.0)
+    assert f"Cluster: {words}" == view._headline(plan, members, partly=False)
+
+
+@pytest.mark.parametrize(("nodes", "more"), [(("n1",), 0), (("n1", "n2"), 1)])
+def test_of_several_nodes_one_alone_may_be_looked_at(nodes: tuple[str, ...], more: int) -> None:
+    assert more == sum(words.startswith("with --node") for words in view._more(grave("n1")[0], nodes))

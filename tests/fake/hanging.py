@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass
 
 from hpslurm.core.values import replace
-from hpslurm.job.hang_facts import Frame, Gpu, Node, Rank, Sample, Stack
+from hpslurm.job.hang.facts import Frame, Gpu, Node, Rank, Sample, Stack
 
 C10D = "torch/distributed/distributed_c10d.py"
 P2P = "megatron/core/pipeline_parallel/p2p_communication.py"

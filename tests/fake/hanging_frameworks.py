@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from hpslurm.core.values import replace
-from hpslurm.job.hang_facts import Frame, Gpu, Node, Rank, Sample, Stack
-from hpslurm.job.hang_sample import short_path
+from hpslurm.job.hang.facts import Frame, Gpu, Node, Rank, Sample, Stack
+from hpslurm.job.hang.sample import short_path
 from tests.fake.hanging import Made
 
 if sys.version_info >= (3, 11):

@@ -308,7 +308,7 @@ class Lab:
             fields = self.job(job)
             return fields if fields.get("JobState") in (states or over) else {}
 
-        return _wait(there, seconds, lambda: f"job {job} to be {' or '.join(states or over)}; it is {self.job(job)}")
+        return wait_until(there, lambda: f"job {job} is {' or '.join(states or over)}; it is {self.job(job)}", seconds)
 
     def wait_for_node(self, node: str, *states: str, seconds: float = 60) -> dict[str, str]:
         """Wait until the node's state is one of these (scontrol's words); returns the node's fields."""
@@ -317,11 +317,11 @@ class Lab:
             fields = self.node_fields()[node]
             return fields if fields["State"] in states else {}
 
-        return _wait(there, seconds, lambda: f"{node} to be {' or '.join(states)}; it is {self.node_states()[node]}")
+        return wait_until(there, lambda: f"{node} is {' or '.join(states)}; it is {self.node_states()[node]}", seconds)
 
     def wait_for_file(self, path: str, seconds: float = 60) -> None:
         """Wait for a file that a job writes; by then all prologs of its own node are over."""
-        _wait(lambda: os.path.exists(path), seconds, lambda: path)
+        wait_until(lambda: os.path.exists(path), f"{path} is there", seconds)
 
     def script(self, name: str, text: str) -> str:
         """An executable file in the lab's work folder; returns its path."""
@@ -560,7 +560,7 @@ class Lab:
                     raise LabError(f"{key} ended:\n{_tail(self.path('log', f'{key}.out'))}")
             return there()
 
-        _wait(checked, seconds, lambda: f"{what}; its log ends:\n{_tail(self.path('log', f'{daemon}.log'))}")
+        wait_until(checked, lambda: f"{what}; its log ends:\n{_tail(self.path('log', f'{daemon}.log'))}", seconds)
 
 
 _KEPT = (
@@ -613,12 +613,13 @@ def _reap(pid: int) -> None:
         os.waitpid(pid, os.WNOHANG)
 
 
-def _wait(there: Callable[[], Any], seconds: float, what: Callable[[], str]) -> Any:
+def wait_until(there: Callable[[], Any], what: str | Callable[[], str], seconds: float = 60) -> Any:
+    """Wait for it, and return it. ``what`` says what it is, where it does not come. Raises LabError."""
     end = time.monotonic() + seconds
     pause = 0.01
     while not (found := there()):
         if time.monotonic() > end:
-            raise LabError(f"waited {seconds:.0f} s for {what()}")
+            raise LabError(f"waited {seconds:.0f} s until {what if isinstance(what, str) else what()}")
         time.sleep(pause)
         pause = min(pause * 1.5, 0.2)
     return found

@@ -21,7 +21,7 @@ import pytest
 
 from hpslurm.core import records, toml
 from hpslurm.core.values import dataclass
-from hpslurm.job import hang_facts
+from hpslurm.job.hang import facts as hang_facts
 from tests import typed
 from tests.aws_server import serve
 from tests.fake import hanging, nccl_tests

@@ -13,20 +13,20 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from hpslurm.core.values import replace
-from hpslurm.job import hang, hang_facts
-from hpslurm.job.hang_case import main_step
-from hpslurm.job.hang_facts import Sample
+from hpslurm.job.hang import facts as hang_facts
+from hpslurm.job.hang.case import main_step
+from hpslurm.job.hang.facts import Sample
+from hpslurm.job.hang.judge import judge
 from tests.lab import fixtures, hung, instruments, processes
-from tests.lab.lab import CHECKOUT, Lab, new_folder
+from tests.lab.lab import CHECKOUT, Lab, new_folder, wait_until
 from tests.sources import nvml_fake
 
 TRAIN = f"{CHECKOUT}/tests/fake/training/train.py"
@@ -149,13 +149,6 @@ def looked_at(jobs: Jobs, frozen: Path) -> Iterator[Jobs]:
     lab.run("scancel", "--signal=KILL", "--full", *jobs.ids.values())
 
 
-def wait_until(there: Callable[[], Any], what: str, seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not there():
-        assert time.monotonic() < end, what
-        time.sleep(0.1)
-
-
 pytestmark = pytest.mark.lab
 
 
@@ -250,7 +243,7 @@ def test_without_python_stacks_no_innocent_rank_is_named(jobs: Jobs, how: str) -
         replace(node, ranks=tuple(replace(rank, stack=None, later=None) for rank in node.ranks))
         for node in sample.nodes
     ]
-    verdict = hang.judge(replace(sample, nodes=tuple(blind)))
+    verdict = judge(replace(sample, nodes=tuple(blind)))
     assert {suspect.rank for suspect in verdict.suspects} <= ({WHO} if how != "healthy" else set())
     if how in ("stopped", "killed", "save", "child"):
         assert [WHO] == [suspect.rank for suspect in verdict.suspects]
@@ -290,4 +283,4 @@ def test_a_bundle_has_the_look_and_a_job_of_the_reader_can_be_judged_again_from_
     assert "[FAIL] slow_rank_work" in text
     sample = hang_facts.sample_of(map(json.loads, lines))
     assert sample is not None
-    assert [WHO] == [suspect.rank for suspect in hang.judge(sample).suspects]
+    assert [WHO] == [suspect.rank for suspect in judge(sample).suspects]

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.lab.lab import CHECKOUT, Lab
+from tests.lab.lab import CHECKOUT, Lab, wait_until
 
 EXAMPLE = Path(CHECKOUT, "slurm.conf.example").read_text()
 OFTEN = "HealthCheckInterval=1\nHealthCheckNodeState=ANY\n"
@@ -18,18 +18,11 @@ def record(lab: Lab, node: str) -> Path:
     return Path(lab.results(node), f"nodes/{node}.health.jsonl")
 
 
-def wait(there: Callable[[], object], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not there():
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.1)
-
-
 def test_the_examples_lines_are_taken_and_leave_a_record_without_a_job(make_lab: Callable[..., Lab]) -> None:
     lines = re.findall(r"^#(HealthCheck(?:Interval|NodeState)=.*)$", EXAMPLE, re.M)
     assert 2 == len(lines)
     lab = make_lab(nodes=1, hooks=("healthcheck",), conf="\n".join(lines), machines={"n1": {"efa": 16}})
-    wait(lambda: record(lab, "n1").exists())  # slurmd looks once when it starts
+    wait_until(lambda: record(lab, "n1").exists(), "the record is there")  # slurmd looks once when it starts
     parsed = [json.loads(line) for line in record(lab, "n1").read_text().splitlines()]
     assert ("health", "n1", None) == tuple(parsed[0][key] for key in ("hook", "node", "job"))
     assert "efa-missing" in [line["id"] for line in parsed if line["type"] == "finding"]
@@ -60,9 +53,11 @@ def test_looks_that_hang_do_not_pile_up_and_the_sites_own_check_goes_on(make_lab
     python.with_suffix(".new").chmod(0o755)
     python.with_suffix(".new").rename(python)
     began = time.monotonic()
-    wait(lambda: looks.exists())
+    wait_until(looks.exists, "the first look began")
     count = len(site.read_text().splitlines()) if site.exists() else 0
-    wait(lambda: site.exists() and len(site.read_text().splitlines()) >= count + 4)
+    wait_until(
+        lambda: site.exists() and len(site.read_text().splitlines()) >= count + 4, "four more looks of the site's own"
+    )
     print(f"{time.monotonic() - began:.0f} s: {looks.read_text().count('look')} looks")
     assert 1 == looks.read_text().count("look")
     assert "left out: the one before still runs" in lab.log("hooks.log")

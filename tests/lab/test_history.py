@@ -14,11 +14,11 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ import pytest
 from tests.cli.test_metrics import queries
 from tests.lab import accounting, prepare, processes
 from tests.lab.fixtures import why_not
-from tests.lab.lab import SHARED, Lab, LabError, new_folder
+from tests.lab.lab import SHARED, Lab, LabError, new_folder, wait_until
 from tests.lab.test_guide_commands import commands
 
 pytestmark = pytest.mark.lab
@@ -106,14 +106,14 @@ def with_accounts(make_lab: Callable[..., Lab], **settings: object) -> Lab:
 def wait_for_accounts(lab: Lab, count: int) -> None:
     """slurmctld hands jobs on to slurmdbd a moment after their end."""
     words = ("sacct", "-a", "-X", "-n", "-P", "--format=State,End", "--starttime=2020-01-01")
-    wait(lambda: sum("Unknown" not in line for line in lab.run(*words).stdout.splitlines()) >= count)
+    wait_until(
+        lambda: sum("Unknown" not in line for line in lab.run(*words).stdout.splitlines()) >= count,
+        f"slurmdbd knows the end of {count} jobs",
+    )
 
 
-def wait(there: Callable[[], object], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not there():
-        assert time.monotonic() < end
-        time.sleep(0.2)
+def forgotten(lab: Lab, job: str) -> bool:
+    return "Invalid job id" in lab.run("scontrol", "show", "job", job).stderr
 
 
 def kept(month: Month, pattern: str) -> list[dict[str, Any]]:
@@ -123,7 +123,7 @@ def kept(month: Month, pattern: str) -> list[dict[str, Any]]:
 
 
 def test_the_epilog_keeps_why_a_job_failed_and_history_needs_no_report(month: Month) -> None:
-    wait(lambda: kept(month, "*/*.jsonl"))
+    wait_until(lambda: kept(month, "*/*.jsonl"), "an epilog keeps why the job failed")
     told = {(line["job"], line["node"]): line for line in kept(month, "*/*.jsonl")}
     line = told[int(month.named), "n1"]
     assert ("gpu_fell_off_bus", "n2", "3:0") == (line["cause"], line["culprit"]["host"], line["exit_code"])
@@ -151,7 +151,7 @@ def test_real_accounting_tells_of_jobs_and_nodes(month: Month) -> None:
 
 def test_the_readers_of_single_jobs_know_those_that_the_controller_forgot(month: Month) -> None:
     for job in (month.crashed, month.cancelled, month.lost):
-        wait(lambda job=job: "Invalid job id" in month.lab.run("scontrol", "show", "job", job).stderr)  # type: ignore[misc]
+        wait_until(partial(forgotten, month.lab, job), f"slurmctld forgets job {job}")
     show = "job = slurm.job(Host(), '{}')\nprint(job.state, job.exit_code, job.exit_signal, job.nodes, job.source, {})"
     assert "FAILED 0 11 n3 sacct None" == month.ask(show.format(month.crashed, "job.cancelled_by"))
     assert "CANCELLED 0 0 n2 sacct 0" == month.ask(show.format(month.cancelled, "job.cancelled_by"))
@@ -178,7 +178,7 @@ def test_a_real_prometheus_answers_every_query_of_the_dashboard(month: Month, tm
     month.history("--keep")
     text = month.hpslurm("metrics", "--results", month.results)
     with serves(text) as port, scraped(program, tmp_path, port) as query:
-        wait(lambda: [] != query("hpslurm_record"))
+        wait_until(lambda: query("hpslurm_record"), "Prometheus has read the records")
         assert [["3"]] == [row["value"][1:] for row in query("sum(hpslurm_nodes)")]
         findings = {(row["metric"]["node"], row["metric"]["rule"]) for row in query("hpslurm_finding")}
         assert ("n2", "efa-missing") in findings
@@ -241,7 +241,7 @@ def scraped(program: str, folder: Path, port: int) -> Iterator[Callable[[str], l
             assert isinstance(rows, list)
             return rows
 
-        wait(ready)
+        wait_until(ready, "Prometheus is ready")
         yield query
     finally:
         daemon.terminate()
@@ -290,7 +290,7 @@ def test_arrays_and_heterogeneous_jobs_are_told_whole_after_the_controller_forgo
     lab.wait_for_job(both, seconds=60)
     wait_for_accounts(lab, 6)
     for job in (array, both, submitted):
-        wait(lambda job=job: "Invalid job id" in lab.run("scontrol", "show", "job", job).stderr)
+        wait_until(partial(forgotten, lab, job), f"slurmctld forgets job {job}")
     asked = ["report", "-v", "--results", lab.path("none")]
     told = {name: told_by(lab, *asked, name) for name in (array, f"{array}_2", f"{array}_1", both, f"{both}+1")}
     assert "the first that failed, 1 of 3 tasks" in told[array]

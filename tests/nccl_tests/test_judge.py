@@ -828,6 +828,48 @@ def test_both_tables_of_instance_types_agree():
     }
 
 
+@pytest.mark.parametrize(
+    ("buses", "name", "shared"),
+    [
+        (("0000:02:00", "0000:02:00"), "NVIDIA GeForce RTX 5090", True),
+        (("0000:02:00", "0000:03:00"), "NVIDIA GeForce RTX 5090", False),
+        (("0000:02:00", "0000:03:00", "0000:03:00"), "NVIDIA H100", True),
+        (("0000:02:00", "0000:03:00", "0000:02:00", "0000:03:00"), "NVIDIA H100", False),  # two hosts of one name
+        (("0000:02:00", "0000:02:00"), "NVIDIA H100 MIG 1g.10gb", False),
+    ],
+)
+def test_ranks_on_one_gpu_are_no_measure_of_a_link(buses, name, shared):
+    head = "".join(
+        f"#  Rank  {rank} Group  0 Pid   {rank} on lab device  {rank} [{bus}] {name}\n"
+        for rank, bus in enumerate(buses)
+    )
+    output = reading.read_text("# Using devices\n" + head)
+    found = judge.verdict(Facts(output), Policy())
+    assert shared == ("busbw-shared-gpu" in {one.rule.id for one in found.findings})
+
+
+def test_two_tables_of_the_same_test_are_held_against_each_other():
+    def words(second):
+        first, other = (fake.table({GIB: rate}) for rate in (480.0, second))
+        return judge.verdict(Facts(reading.read_text(first + other)), Policy()).words
+
+    assert ("low", "nothing to compare with") == (words(150.0), words(250.0))
+
+
+def test_largest_sizes_alone_are_an_excerpt_where_the_average_is_that_of_more():
+    text = fake.table({GIB >> shift: 400.0 / (shift + 1) for shift in range(9, -1, -1)})
+    rows = [line for line in text.splitlines(True) if line.startswith("  ") and " float " in line]
+    for kept, incomplete in ((2, False), (6, True)):
+        excerpt = "".join(line for line in text.splitlines(True) if line not in rows[: len(rows) - kept])
+        assert incomplete == ("busbw-incomplete" in ids(excerpt))
+
+
+def test_a_failure_that_cuts_a_row_is_read():
+    text = fake.table({GIB: 400.0}).split("  1073741824")[0]
+    text += "  1073741824     268435456     float     sum      -1 node0: Test CUDA failure common.cu:389 'an illegal'\n"
+    assert ["busbw-run-failed"] == ids(text)
+
+
 def test_each_rule_is_in_one_test_above():
     text = Path(__file__).read_text()
     declared = {one.id for one in vars(rules).values() if isinstance(one, Rule)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,9 @@ from hpslurm.nccl_tests import (
     baseline,
     halving,
     html_page,
+    judge,
     likelihood,
+    rules,
     runs,
     search,
     sizes,
@@ -24,6 +27,8 @@ from hpslurm.nccl_tests import (
 )
 from hpslurm.nccl_tests.likelihood import Doubtful, Explanation, Noise
 from hpslurm.nccl_tests.runs import Options
+from hpslurm.nccl_tests.verdict import Size
+from hpslurm.scan import nccl_tests
 from hpslurm.scan.nccl_tests import Output
 
 TCP, HALF, NVLS, HOST_MEMORY = "TCP", "a half on a pair", "NVLS", "host memory"
@@ -247,3 +252,37 @@ def test_exit_codes_6_and_7_stand_for_wrong_data_and_averages(
     table: Any = SimpleNamespace(average_ok=average, rows=[SimpleNamespace(wrong=wrong)], bounds_ok=None)
     facts: Any = SimpleNamespace(status=status, output=Output("out"))
     assert told == (stopped._bad_status(facts, table) is not None)
+
+
+@pytest.mark.parametrize(("rate", "kept"), [(0.5, 1), (0.0, 0), (-1.0, 0)])
+def test_a_baseline_has_a_rate_above_nothing(rate: float, kept: int) -> None:
+    row = {"type": "bandwidth", "instance": "p5.48xlarge", "collective": "all_reduce", "nccl": "2.28.7"}
+    known = baseline.Baselines("rows")
+    line = json.dumps({**row, "nodes": 2, "ranks": 16, "size": 1 << 30, "busbw": rate}).encode()
+    assert bool(kept) is baseline._take(line, known)
+    assert kept == len(known.rows)
+
+
+def rows(*sizes: int, algbw: float = 2.0, busbw: float = 2.0) -> nccl_tests.Table:
+    half = nccl_tests.Half(1.0, algbw, busbw, 0)
+    return nccl_tests.Table(rows=[nccl_tests.Row(size, size // 4, "float", half) for size in sizes])
+
+
+@pytest.mark.parametrize(
+    ("sizes_", "programs"),
+    [((8, 8, 16, 16, 32, 32), 2), ((8, 8, 16, 16), 1), ((8, 8, 16, 16, 32), 1), ((8, 16, 32, 8, 16, 32), 1)],
+)
+def test_three_sizes_that_come_twice_are_of_two_programs(sizes_: tuple[int, ...], programs: int) -> None:
+    assert programs == stopped._alone(rows(*sizes_))
+
+
+@pytest.mark.parametrize(("algbw", "busbw", "programs"), [(2.0, 0.0, 2), (2.0, 0.5, 1), (1.0, 0.0, 1)])
+def test_a_program_without_company_is_fast_and_has_no_bus_bandwidth(algbw: float, busbw: float, programs: int) -> None:
+    assert programs == stopped._alone(rows(8, 8, algbw=algbw, busbw=busbw))
+
+
+@pytest.mark.parametrize(("nodes", "command"), [(1, "hpslurm-check"), (2, "--find-slow"), (None, "--find-slow")])
+def test_one_node_has_no_slow_one_to_be_found(nodes: int | None, command: str) -> None:
+    slow = Size(1 << 30, 100.0, "fail", 400.0, 360.0, 300.0)
+    found = sizes._below(rules.FAILED, [slow], (slow,), judge.Facts(nccl_tests.Output("x")), nodes)
+    assert command in (found.suggestions[0].command or "")

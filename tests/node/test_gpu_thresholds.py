@@ -20,6 +20,7 @@ from hpslurm.node import (
     gpu_driver,
     gpu_kernel,
     gpu_processes,
+    gpu_recovery,
     gpus,
     nvlink,
     pcie,
@@ -190,3 +191,12 @@ def test_a_process_is_a_service_by_its_owner_not_by_the_name_it_gives_itself(
     os.chown(tmp_path / "root/proc/77", uid, uid)
     assert left == len(gpu_processes.collect(host).left)
     assert ("99" in gpu_processes.jobs(host)) == (uid == 0)
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [(0, "none"), (5, "recover the IMEX domain (rack-scale systems)"), (6, "reset the bus"), (7, "reboot the system"),
+     (8, "action 8, which this version does not know")],
+)  # fmt: skip
+def test_what_a_driver_wants_is_told_in_nvidias_words(action: int, words: str) -> None:
+    assert words == gpu_recovery.word(action)

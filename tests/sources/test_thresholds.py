@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import struct
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from hpslurm.sources import elf, kmsg, launch, nvml, userfile
+from hpslurm.sources import aws, elf, kmsg, launch, nvml, partitions, userfile
 from hpslurm.sources.host import COMMANDS, NO_LOCK, Host
 
 MIB = 1 << 20
@@ -144,3 +146,107 @@ def test_what_a_gpu_does_not_have_is_none(code: int) -> None:
             return [SimpleNamespace(nvmlReturn=code, valueType=1, value=SimpleNamespace(uiVal=1))]
 
     assert None is nvml.Nvml(Lacking()).recovery(None)
+
+
+PLUGIN = Path(__file__).parents[1] / "hosts/p5-healthy/opt/amazon/ofi-nccl/lib64/libnccl-net.so"
+RUNPATH, RPATH = (struct.pack("<Q", tag) for tag in (29, 15))  # of the ELF specification
+
+
+def test_a_library_may_say_where_it_looks_in_the_old_way(tmp_path: Path) -> None:
+    (tmp_path / "old.so").write_bytes(PLUGIN.read_bytes().replace(RUNPATH, RPATH))
+    assert elf.read(str(PLUGIN)).folders == elf.read(str(tmp_path / "old.so")).folders
+
+
+def test_a_pipe_in_place_of_a_library_holds_nobody_up(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.so")
+    with pytest.raises(OSError, match="seek"):
+        elf.read(str(tmp_path / "pipe.so"))
+
+
+@pytest.mark.parametrize(("given", "kept"), [(500, 500), (501, 500)])
+def test_of_one_log_stream_five_hundred_lines_are_kept(given: int, kept: int) -> None:
+    share = aws._Share()
+    words = ("".join(chr(97 + int(digit)) for digit in str(number)) for number in range(given))
+    assert kept == sum(share.keep({"logStreamName": "a", "message": word}) for word in words)
+    assert (["a"] if given > kept else []) == share.noisy
+
+
+@pytest.mark.parametrize(("given", "kept"), [(50, 50), (51, 50)])
+def test_of_lines_that_differ_in_times_only_fifty_are_kept(given: int, kept: int) -> None:
+    share = aws._Share()
+    assert kept == sum(share.keep({"logStreamName": "a", "message": f"at {10_000 + at}"}) for at in range(given))
+    assert (["a"] if given > kept else []) == share.noisy
+
+
+def test_only_who_we_are_may_be_asked_without_a_permission() -> None:
+    assert ["GetCallerIdentity"] == [operation.name for operation in aws.OPERATIONS if operation.free]
+
+
+@pytest.mark.parametrize(("ago", "rests"), [(290.0, True), (301.0, False), (-60.0, False), (0.5, True)])
+def test_a_program_that_gave_no_answer_is_left_alone_for_five_minutes(ago: float, rests: bool, tmp_path: Path) -> None:
+    host = Host(locks=str(tmp_path))
+    host.rest("nvml")
+    assert host.rests("nvml")
+    then = time.time() - ago
+    os.utime(tmp_path / "nvml.late", (then, then))
+    assert rests is bool(host.rests("nvml"))
+
+
+def test_that_it_gave_no_answer_is_noted_in_a_file_of_ours_and_through_no_link(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        Host(locks=str(tmp_path)).rest("nvml")
+    finally:
+        os.umask(old)
+    assert 0o600 == (tmp_path / "nvml.late").stat().st_mode & 0o777
+    (tmp_path / "getent.late").symlink_to(tmp_path / "victim")
+    Host(locks=str(tmp_path)).rest("getent")
+    assert not (tmp_path / "victim").exists()
+
+
+def test_a_machine_is_looked_at_by_a_person_unless_a_hook_says_so() -> None:
+    assert [False, True] == [Host().in_hook, Host(in_hook=True).in_hook]
+
+
+def test_a_line_of_the_gravest_level_leaves_no_gap() -> None:
+    lines = [f"{level},{number},{number}000000,-;x".encode() for number, level in ((0, 6), (1, 0), (2, 6), (2, 6))]
+    assert 0.0 == kmsg.Log(tuple(lines[:3]), 100.0).begins
+    assert 102.0 == kmsg.Log(tuple(lines), 100.0).begins  # a number that comes twice
+
+
+def test_what_a_job_has_in_its_environment_is_not_shown() -> None:
+    where = launch.Allocation("7", ("n1",), "srun", env={"WANDB_API_KEY": "secret"})
+    assert "secret" not in repr(where)
+
+
+@pytest.mark.parametrize(("length", "pieces"), [(64 * 1024, 1), (64 * 1024 + 1, 2)])
+def test_a_line_of_more_than_64_kib_is_cut_into_pieces(length: int, pieces: int, tmp_path: Path) -> None:
+    """What a step prints without a line feed comes before its end."""
+    srun, go = tmp_path / "srun", tmp_path / "go"
+    wait = f"until test -e {go}; do sleep 0.05; done; " if pieces > 1 else ""
+    srun.write_text(f"#!/bin/sh\nhead -c {length} /dev/zero | tr '\\0' x\n{wait}printf y\n")
+    srun.chmod(0o755)
+    where = launch.Allocation("7", ("n1",), str(srun), inside_step=True)
+    lines = []
+    for event in launch.run([launch.Step("a", ("n1",), ("true",), seconds=60)], where):
+        if isinstance(event, launch.Line):
+            lines.append(event.text)
+            go.touch()
+    assert (pieces, length + 1) == (len(lines), sum(map(len, lines)))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
+@pytest.mark.parametrize(("uid", "is_it"), [(0, True), (1, False)])
+def test_a_daemon_is_a_process_of_root(uid: int, is_it: bool, host_with: Callable[..., Host]) -> None:
+    host = host_with({"/proc/70/comm": "slurmd\n"})
+    os.chown(host.path("/proc/70/comm"), uid, 0)
+    assert is_it is host._is(70, "slurmd")
+
+
+@pytest.mark.parametrize(("deep", "known"), [(4, True), (5, False)])
+def test_partitions_are_read_of_files_that_include_one_another_four_deep(
+    deep: int, known: bool, host_with: Callable[..., Host]
+) -> None:
+    files = {f"/etc/{number}.conf": f"include {number + 1}.conf\n" for number in range(deep)}
+    host = host_with({**files, f"/etc/{deep}.conf": "PartitionName=gpu Nodes=n1\n"})
+    assert known is bool(partitions._lines(host, "/etc/0.conf"))

@@ -65,8 +65,8 @@ class Row:
     pattern: re.Pattern[str]
     example: str
     rule: Rule | None
-    ended_by: tuple[str, ...] = ()
-    noise_while_scaling: bool = False
+    ended_by: tuple[str, ...]
+    noise_while_scaling: bool
 
 
 @dataclass(frozen=True)

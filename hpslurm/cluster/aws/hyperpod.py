@@ -136,7 +136,7 @@ def _patching(raw: dict[str, Any]) -> Patching | None:
     )
 
 
-def fetch_instances(aws: Aws, name: str, continuous: bool = False) -> Listing:
+def fetch_instances(aws: Aws, name: str, continuous: bool) -> Listing:
     """Raw summaries of every instance, 100 a page: no call for each node is needed.
 
     Of continuous provisioning those that it has asked for and not got yet are in it, without an id.

@@ -1,7 +1,8 @@
 """Training logs in CloudWatch: what jobs printed, where a site's agent ships it into the cluster's log group.
 
-HyperPod ships none by itself. Every stream that is not one of its own is taken for a log of jobs, of all nodes
-at once; ``scan`` reads what comes, and its cause is told of the machine whose line decided it.
+HyperPod ships none by itself. Every stream that is not one of its own is taken for a log of jobs. ``scan`` reads all of
+them together, and its cause is told of the machine whose line decided it; then each for itself: a cause that does not
+follow from the first one, or the same fault of another machine, is told of that machine.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from hpslurm.core.probe import Skip, Unknown
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass
 from hpslurm.scan.collect import Collector
+from hpslurm.scan.model import explains
 from hpslurm.scan.reason import HEALTHY, UNDETERMINED, reason
 
 TROUBLE = Rule("training-log", P1, "Training logs in CloudWatch show why a job failed", "operations.md § 4")
@@ -37,6 +39,8 @@ WORDS = (
 PATTERN = " ".join(f'?"{word}"' for word in WORDS)
 LINES = log_need("training_log_lines", "", PATTERN, after=lifecycle.LINES, without=OWN)
 NEEDS = (CLUSTER, INSTANCES, LINES)
+# Another machine with the same one of these is another fault, and not the same one seen from elsewhere.
+OF_ONE_MACHINE = ("gpu_ecc", "gpu_fell_off_bus", "gpu_nvlink", "gpu_gsp")
 _INSTANCE = re.compile(r"\bi-[0-9a-f]{8}(?:[0-9a-f]{9})?\b")
 _NODE = re.compile(r"\bip-\d{1,3}-\d{1,3}-\d{1,3}-\d{1,3}\b")
 
@@ -96,22 +100,48 @@ def diagnosed(streams: Mapping[str, Iterable[LogLine]]) -> Diagnosis:
 
 def judge(facts: Facts, policy: Policy) -> Iterator[Finding]:
     streams = by_stream(facts.lines)
-    diagnosis = diagnosed(streams)
-    decisive = diagnosis.decisive
-    if decisive is not None and diagnosis.cause not in (HEALTHY, UNDETERMINED):
-        stream = decisive.file
-        proof = streams[stream][decisive.line - 1]
-        instance = machine_of(stream, facts.instances)
-        who = about_role(instance.role) if instance else ""
-        yield TROUBLE.found(
-            f"{who}{ago(facts.now, proof.time)}: {diagnosis.cause} ({diagnosis.confidence} confidence), by a line of "
-            f"{clean(stream, 120)}; {len(streams)} of the streams that jobs wrote have lines of trouble",
-            evidence=evidence([proof]),
-            suggest=[_read(facts.cluster, stream), explained(diagnosis.cause)],
-            subject=instance.subject if instance else facts.cluster.name,
+    first = diagnosed(streams)
+    told: set[str] = set()  # subjects
+    if named(first) and first.decisive is not None:
+        finding = _found(
+            facts, streams, first, f"; {len(streams)} of the streams that jobs wrote have lines of trouble"
         )
+        told.add(finding.subject)
+        yield finding
+    for stream, printed in streams.items():
+        diagnosis = diagnosed({stream: printed})
+        if not named(diagnosis) or follows(diagnosis.cause, first.cause):
+            continue
+        finding = _found(facts, streams, diagnosis, "")
+        if finding.subject not in told:
+            told.add(finding.subject)
+            yield finding
     if facts.trouble:
         raise Unknown(facts.trouble)
+
+
+def named(diagnosis: Diagnosis) -> bool:
+    return diagnosis.decisive is not None and diagnosis.cause not in (HEALTHY, UNDETERMINED)
+
+
+def follows(cause: str, first: str) -> bool:
+    """Whether the cause of one stream is, or comes from, that of all; a broken GPU is one of its own machine."""
+    return explains(first, cause) or (cause == first and cause not in OF_ONE_MACHINE)
+
+
+def _found(facts: Facts, streams: Mapping[str, list[LogLine]], diagnosis: Diagnosis, more: str) -> Finding:
+    assert diagnosis.decisive is not None
+    stream = diagnosis.decisive.file
+    proof = streams[stream][diagnosis.decisive.line - 1]
+    instance = machine_of(stream, facts.instances)
+    who = about_role(instance.role) if instance else ""
+    return TROUBLE.found(
+        f"{who}{ago(facts.now, proof.time)}: {diagnosis.cause} ({diagnosis.confidence} confidence), by a line of "
+        f"{clean(stream, 120)}{more}",
+        evidence=evidence([proof]),
+        suggest=[_read(facts.cluster, stream), explained(diagnosis.cause)],
+        subject=instance.subject if instance else facts.cluster.name,
+    )
 
 
 def explained(cause: str) -> Suggestion:

@@ -11,6 +11,13 @@ from hpslurm.scan import model, prefix
 from hpslurm.scan.gpu_names import gpu_of, pci
 from hpslurm.scan.hit import Context, Hit, check
 
+MOST_ABOVE = 40  # lines of a table between the name of a test and the result of its last GPU
+MOST_JSON = 400  # lines; the context is bounded in bytes, too
+_JSON_NAME = re.compile(r'"name" ?: ?"([^"\n]{1,80})"')
+_JSON_GPU = re.compile(r'"(?:gpu_ids?|entity_id)" ?: ?"?(\d{1,3})\b')
+_JSON_RESULT = re.compile(r'"(?:status|name|gpu_ids?|entity_group)" ?:')
+_JSON_CATEGORY = re.compile(r'"error_category" ?: ?(\d{1,3})\b')
+
 
 def xid_meaning(number: int, text: str = "") -> tuple[str, int]:
     """(cause, weight) of a driver event, by tables/xid.toml; ("", 0) for one that is no cause by itself."""
@@ -52,8 +59,8 @@ def _xid(hit: Hit, match: re.Match[str], context: Context) -> bool:
 def _dcgm(hit: Hit, match: re.Match[str], context: Context) -> bool:
     """Which test it was may stand in a line above; what failed of the software says nothing of a GPU."""
     test = (match["test"] or match["health"] or "").strip(" ->")
-    above = iter(context.before(6))
-    while not test and (line := next(above, "")):
+    above = iter(context.before(MOST_ABOVE))
+    while (not test or re.match("Warning|Info", test)) and (line := next(above, "")):
         cells = line.split("|")
         test = cells[1].strip() if len(cells) > 2 else ""
     if re.search(r"(?i)^overall|^gpu\b(?! mem)|^$", test):  # a sum of others
@@ -62,6 +69,33 @@ def _dcgm(hit: Hit, match: re.Match[str], context: Context) -> bool:
     hit.gpu = named[1] if named else ""
     hit.facts["test"] = test
     return hit.turn_by("dcgm", test)
+
+
+@check("dcgm_json")
+def _dcgm_json(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    """A result of ``dcgmi diag -j``: its test and GPU stand before it, what DCGM found behind it.
+
+    The summary of a test repeats its results, and is no GPU's. What DCGM counts as software says nothing of a GPU.
+    """
+    start = hit.line.find(match.group())
+    before = "\n".join([*reversed(context.before(MOST_JSON)), hit.line[:start]])
+    after = "\n".join([hit.line[start + len(match.group()) :], *context.after(MOST_JSON)])
+    names = _JSON_NAME.findall(before)
+    result = before[before.rfind("{") :]
+    entity = _JSON_GPU.search(result)
+    if not names or entity is None:
+        return False
+    after = _JSON_RESULT.split(after, maxsplit=1)[0]
+    categories = _JSON_CATEGORY.findall(after)
+    hit.gpu = entity[1]
+    hit.facts["test"] = names[-1]
+    return hit.turn_by("dcgm_category", categories[0]) if categories else hit.turn_by("dcgm", names[-1])
+
+
+@check("dcgm_says")
+def _dcgm_says(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    hit.gpu = next((number for number in match.groups() if number), "")
+    return hit.turn_by("dcgm_says", match.group())
 
 
 @check("sxid")

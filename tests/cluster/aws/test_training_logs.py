@@ -46,6 +46,40 @@ def test_a_stream_that_names_no_machine_is_told_of_the_cluster(tmp_path):
     )
 
 
+def told(seen):
+    return [finding for finding in seen.findings if finding.rule.id == "training-log"]
+
+
+OOM = "[rank25]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 1 has 139.81 GiB in all"
+
+
+def test_what_does_not_follow_from_the_first_cause_is_told_of_its_own_node(tmp_path):
+    world = shipped(3, 21, ECC, shipped(2, 20, HANG, shipped(4, 25, OOM)))
+    seen = look(tmp_path, world)
+    assert "gpu_ecc" in seen.one("training-log", "ip-10-1-0-3").detail
+    assert "25 minutes ago: gpu_oom" in seen.one("training-log", "ip-10-1-0-4").detail
+    assert 2 == len(told(seen))
+
+
+def test_the_same_fault_of_another_machine_is_another_finding(tmp_path):
+    seen = look(tmp_path, shipped(3, 21, ECC, shipped(5, 30, ECC)))
+    assert {"gpu_ecc"} == {
+        word
+        for node in ("ip-10-1-0-3", "ip-10-1-0-5")
+        for word in seen.one("training-log", node).detail.split()
+        if word.startswith("gpu_")
+    }
+
+
+def test_a_mistake_that_every_rank_prints_is_told_once(tmp_path):
+    error = "[rank{}]: ValueError: unknown optimizer 'adamm'"
+    world = World()
+    for number in (2, 3, 4, 5):
+        shipped(number, 12, "[rank0]: Traceback (most recent call last):", world)
+        shipped(number, 12, error.format(number), world)
+    assert ["app_error"] == [finding.detail.split(": ")[1].split()[0] for finding in told(look(tmp_path, world))]
+
+
 def outcome(seen) -> tuple[str, str]:
     (result,) = [result for result in seen.results if result.probe == "training_logs"]
     return result.outcome, result.note
