@@ -20,6 +20,8 @@ PYTHON ?= python3
 BIN = .venv/bin
 # Tests wait a lot: three at a time take less than half as long, even on two cores. A file stays together: what it sets up is set up once.
 WORKERS ?= 3
+# The order of tests/lab/fixtures.py, not xdist's.
+SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 export TMPDIR := /tmp/hpslurm-$(shell id -u)
 
 .PHONY: demo test quick lint mutants soak fuzz coverage dist bench pyz facts man venv clean
@@ -30,7 +32,7 @@ demo:
 
 test: lint
 	@rm -f .pytest_cache/v/cache/lastfailed
-	@$(BIN)/python tests/lab/contain.py $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS) \
+	@$(BIN)/python tests/lab/contain.py $(BIN)/python -m pytest $(SIDE_BY_SIDE) $(PYTEST_ARGS) \
 	  || $(BIN)/python tests/lab/contain.py $(BIN)/python tests/again.py
 
 # Each of these takes about ten seconds or more by itself.
@@ -40,7 +42,7 @@ LONG = tests/test_wheel.py tests/test_mutants.py tests/test_typed.py tests/test_
 
 quick: venv
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --check --quiet . && $(BIN)/mypy --no-error-summary
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not lab and not slow' $(addprefix --ignore=,$(LONG)) $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m 'not lab and not slow' $(addprefix --ignore=,$(LONG)) $(PYTEST_ARGS)
 
 lint: venv
 	@$(BIN)/ruff check --quiet .
@@ -51,7 +53,7 @@ lint: venv
 
 coverage: venv
 	@rm -f .coverage .coverage.*
-	@$(BIN)/python tests/lab/contain.py $(BIN)/coverage run -m pytest -n $(WORKERS) --dist loadfile -m 'not lab' $(PYTEST_ARGS)
+	@$(BIN)/python tests/lab/contain.py $(BIN)/coverage run -m pytest $(SIDE_BY_SIDE) -m 'not lab' $(PYTEST_ARGS)
 	@$(BIN)/coverage combine --quiet && $(BIN)/coverage report
 
 dist: venv

@@ -91,7 +91,7 @@ def command(
     try:
         with progress:
             progress.say(f"asking Slurm and reading the records of job {job_id}")
-            known = report.gather(rules, root, job_id, results)
+            known = report.gather(rules, root, job_id, results, brief=True)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if known.job is None and not known.records:

@@ -76,6 +76,7 @@ def without_job(command: str) -> str:
     return f"clush -w {{nodes}} {shlex.quote(match['what'])}" if match else ""
 
 
+@_ONCE
 def for_caller(command: str, region: str, profile: str) -> str:
     """With the region and the profile that this look used, in every AWS command that lacks them.
 

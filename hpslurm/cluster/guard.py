@@ -136,7 +136,7 @@ def _guarded(findings: Iterable[Finding], scene: Scene) -> tuple[Finding, ...]:
     guarded = []
     for finding in findings:
         suggestions = chosen[finding.rule.id, finding.muted]
-        guarded.append(finding if suggestions is None else replace(finding, suggestions=suggestions[finding.subject]))
+        guarded.append(finding if suggestions is None else finding.with_suggestions(suggestions[finding.subject]))
     return tuple(guarded)
 
 
@@ -148,9 +148,12 @@ def _suggestions(group: list[Finding], scene: Scene) -> dict[str, tuple[Suggesti
     """
     subjects = list(dict.fromkeys(finding.subject for finding in group))
     wanted: dict[Suggestion, dict[str, None]] = {}  # in the order in which they came
+    same: dict[int, dict[str, None]] = {}  # thousands of findings share one suggestion: by its place in memory
     for finding in group:
         for item in finding.suggestions:
-            wanted.setdefault(item, {})[finding.subject] = None
+            if (whom := same.get(id(item))) is None:
+                whom = same[id(item)] = wanted.setdefault(item, {})
+            whom[finding.subject] = None
     left: dict[str, list[Suggestion]] = {name: [] for name in subjects}
     taken_back: dict[tuple[bool, str], dict[str, None]] = {}
     for item, whom in wanted.items():
@@ -170,7 +173,11 @@ def _suggestions(group: list[Finding], scene: Scene) -> dict[str, tuple[Suggesti
         for name in names:
             if (role := scene.role(name)) in SPECIAL:
                 _give(left, [name], Suggestion(LOOK, SPECIAL[role]))
-    return {name: tuple(dict.fromkeys(items)) for name, items in left.items()}
+    each_once: dict[tuple[int, ...], tuple[Suggestion, ...]] = {}
+    for items in left.values():
+        each_once.setdefault(tuple(map(id, items)), tuple(items))
+    each_once = {ids: tuple(dict.fromkeys(items)) for ids, items in each_once.items()}
+    return {name: each_once[tuple(map(id, items))] for name, items in left.items()}
 
 
 def put(item: Suggestion, names: list[str], scene: Scene) -> Iterable[tuple[Suggestion, list[str]]]:
@@ -209,7 +216,7 @@ def withdrawn(item: Suggestion, subject: str, scene: Scene, rule: Rule) -> str:
         return "the cluster runs on EKS, where Slurm's programs do nothing"
     if deeds.whole_cluster(item.command):
         return "it would change the controller, too"
-    if item == SAVE_EVIDENCE and _is_gone(subject, scene):
+    if item.command == SAVE_EVIDENCE.command and item == SAVE_EVIDENCE and _is_gone(subject, scene):
         return "there is no machine"
     if item.harm == LOOK and not deeds.changes(item.command):
         return ""
@@ -259,7 +266,8 @@ def _callable(finding: Finding, scene: Scene) -> Finding:
 
 def for_caller(item: Suggestion, scene: Scene) -> Suggestion:
     """Every AWS command with what the caller needs to run it."""
-    return replace(item, command=deeds.for_caller(item.command, scene.members.region, scene.profile))
+    command = deeds.for_caller(item.command, scene.members.region, scene.profile)
+    return item if command == item.command else replace(item, command=command)
 
 
 def _give(left: dict[str, list[Suggestion]], names: Iterable[str], item: Suggestion) -> None:

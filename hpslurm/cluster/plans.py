@@ -18,7 +18,6 @@ from hpslurm.core.finding import LOOK, P0, Finding, Suggestion
 from hpslurm.core.policy import Policy
 from hpslurm.core.probe import Result, unmuted
 from hpslurm.core.text import clean
-from hpslurm.core.values import replace
 from hpslurm.show import plan
 from hpslurm.show.plan import OF_PEERS, Known, Plan
 
@@ -41,11 +40,14 @@ def _left(finding: Finding, scene: Scene) -> Finding:
     """The finding with what the guard leaves of its advice, and why that is less."""
     if not finding.subject:
         return finding
-    whys = {item: guard.withdrawn(item, finding.subject, scene, finding.rule) for item in finding.suggestions}
-    kept = [made for item in finding.suggestions if not whys[item] for made in _put(item, finding.subject, scene)]
-    notes = dict.fromkeys(why for item, why in whys.items() if why and item.harm in guard.ACTS)
-    said = tuple(Suggestion(LOOK, f"no reboot or replacement is suggested: {why}") for why in notes)
-    return replace(finding, suggestions=(*kept, *said))
+    items = finding.suggestions
+    whys = [guard.withdrawn(item, finding.subject, scene, finding.rule) for item in items]
+    kept = [
+        made for item, why in zip(items, whys, strict=True) if not why for made in _put(item, finding.subject, scene)
+    ]
+    notes = dict.fromkeys(why for item, why in zip(items, whys, strict=True) if why and item.harm in guard.ACTS)
+    said = [Suggestion(LOOK, f"no reboot or replacement is suggested: {why}") for why in notes]
+    return finding.with_suggestions((*kept, *said))
 
 
 def _put(item: Suggestion, subject: str, scene: Scene) -> Iterable[Suggestion]:

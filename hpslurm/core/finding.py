@@ -83,6 +83,9 @@ class Finding:
     subject: str = ""
     muted: str = ""
 
+    def with_suggestions(self, suggestions: tuple[Suggestion, ...]) -> Finding:
+        return Finding(self.rule, self.detail, self.evidence, suggestions, self.subject, self.muted)
+
 
 ROOT = "root"
 SYMPTOM = "symptom"

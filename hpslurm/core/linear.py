@@ -9,6 +9,7 @@ Lines are cut to ``LONGEST`` before any expression of ``scan`` sees them.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 LONGEST = 4096  # characters of one line
 # Times that a repetition without a bound repeats: of anything, of all but some signs, of a kind of sign or a group.
@@ -44,18 +45,23 @@ def _most(unit: str) -> int:
 class Late:
     """An expression that is compiled when it is first used: compiling all takes longer than most scans."""
 
-    def __init__(self, regex: str, flags: int) -> None:
-        self._regex, self._flags = regex, flags
+    def __init__(self, regex: str, flags: int, made: Callable[[str], str]) -> None:
+        self._regex, self._flags, self._made = regex, flags, made
 
     def __getattr__(self, name: str) -> object:
         """A method or value of the compiled expression, which from then on is an attribute of this."""
         if name.startswith("_"):
             raise AttributeError(name)
-        value: object = getattr(re.compile(bounded(self._regex), self._flags), name)
+        value: object = getattr(re.compile(self._made(self._regex), self._flags), name)
         self.__dict__[name] = value
         return value
 
 
 def compile(regex: str, flags: int = 0) -> re.Pattern[str]:
     """The bounded expression, compiled late. A mistake in it is told by ``re.error`` when it is first used."""
-    return Late(regex, flags)  # type: ignore[return-value]
+    return Late(regex, flags, bounded)  # type: ignore[return-value]
+
+
+def late(regex: str, flags: int = 0) -> re.Pattern[str]:
+    """Compiled late like those, and as it stands: for one whose repetitions are harmless or must not end."""
+    return Late(regex, flags, str)  # type: ignore[return-value]

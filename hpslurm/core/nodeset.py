@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing costs a hook as much as several probes
@@ -26,9 +27,14 @@ class NoNodeList(ValueError):
 
 def fold(names: Iterable[str]) -> str:
     """One list of all names; what no list can hold stands behind it as it is."""
-    names = list(dict.fromkeys(names))
+    names = tuple(dict.fromkeys(names))
     if len(names) < 2:  # inside a container there is one name, and no ClusterShell
         return "".join(names)
+    return _folded(names)
+
+
+@lru_cache(maxsize=16)  # a screen names the same thousands several times
+def _folded(names: tuple[str, ...]) -> str:
     folded = _node_set("")
     odd = []
     for name in _ranges(names):

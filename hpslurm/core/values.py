@@ -66,11 +66,14 @@ else:
         defaults = self.__value_defaults__
         if len(args) > len(defaults):
             raise TypeError(f"{type(self).__name__} takes {len(defaults)} values, {len(args)} given")
-        values = dict(zip(defaults, args, strict=False))
-        for name in kwargs:
-            if name not in defaults or name in values:
-                raise TypeError(f"{type(self).__name__}: unexpected or repeated {name!r}")
-        values.update(kwargs)
+        values = kwargs
+        if args:
+            values = dict(zip(defaults, args, strict=False))
+            if not kwargs.keys().isdisjoint(values):
+                raise TypeError(f"{type(self).__name__}: repeated {min(kwargs.keys() & values.keys())!r}")
+            values.update(kwargs)
+        if not values.keys() <= defaults.keys():
+            raise TypeError(f"{type(self).__name__}: unexpected {min(values.keys() - defaults.keys())!r}")
         own = self.__dict__
         for name, default in defaults.items():  # one by one and in order: so all share the table of their names
             value = values.get(name, default)

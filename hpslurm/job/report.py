@@ -124,8 +124,13 @@ class JobReport:
         return [*outcome, *([Result("slurm", UNKNOWN, self.why)] if self.why else [])]
 
 
-def gather(rules: Policy, root: str, job_id: str, results: str | None, *, ask_slurm: bool = True) -> JobReport:
-    """Everything but the job's own output. Raises ValueError for what is no job id."""
+def gather(
+    rules: Policy, root: str, job_id: str, results: str | None, *, ask_slurm: bool = True, brief: bool = False
+) -> JobReport:
+    """Everything but the job's own output. Raises ValueError for what is no job id.
+
+    ``brief``: of the records only what a report tells, as in ``records.parse``.
+    """
     host = Host(root, seconds=SECONDS)
     job, why = None, "" if ask_slurm else "it was not asked (--no-slurm)"
     try:
@@ -138,7 +143,7 @@ def gather(rules: Policy, root: str, job_id: str, results: str | None, *, ask_sl
     finally:
         host.end_all()
     ids = [str(job.id), *map(str, job.parts)] if job else [job_id]
-    read_of = [read(rules, results, one) for one in ids]
+    read_of = [read(rules, results, one, brief=brief) for one in ids]
     kept = [record for of_one, _ in read_of for record in of_one]
     troubles = [trouble for _, of_one in read_of for trouble in of_one]
     over = job is None or job.state not in ACTIVE
@@ -173,12 +178,12 @@ def well(job: SlurmJob | None) -> bool:
     return job is not None and job.state == "COMPLETED" and not job.exit_code and not job.derived_code
 
 
-def read(rules: Policy, results: str | None, job: str) -> tuple[list[Record], list[str]]:
+def read(rules: Policy, results: str | None, job: str, *, brief: bool = False) -> tuple[list[Record], list[str]]:
     """Records of the job from the shared folder and from this machine's own, the shared one first."""
     by_hook: dict[tuple[str, str], Record] = {}
     troubles: list[str] = []
     for folder in folders(rules, results):
-        kept, unreadable = records.job_records(folder, re.split("[_+]", job)[0])
+        kept, unreadable = records.job_records(folder, re.split("[_+]", job)[0], brief=brief)
         troubles += map(str, unreadable)
         for record in kept:
             by_hook.setdefault((record.node, record.hook), record)

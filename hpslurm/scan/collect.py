@@ -89,6 +89,8 @@ class Collector:
             return False
         head = stream.read(4096)
         stream.seek(0)
+        if head.lstrip()[:1] not in (b"{", b"\x80"):  # JSON, a pickle
+            return False
         from hpslurm.scan import flight, ras
 
         found: list[Event] = []
@@ -267,7 +269,7 @@ class _File:
                     said.add(row.id)
                     facts = (("why", row.meaning), ("row", row.id))
                     yield Event("benign", NOISE, self.path, number, line, facts=facts)
-                if row is not None or noise().search(prefix.bare(line)):
+                if row is not None or noise(prefix.bare(line)):
                     continue
                 rest = boilerplate().sub(" ", line)
                 if not trouble.gravity_of(rest) or known(prefix.bare(line), self.owner.table):
@@ -323,7 +325,7 @@ class _File:
                 if not match or (aside and row.cause in model.of_programs()):
                     continue
                 if quiet is None:  # asked last, because it costs most
-                    quiet = noise().search(segment) is not None
+                    quiet = noise(segment)
                     rest = boilerplate().sub(" ", segment)
                 if quiet:
                     break

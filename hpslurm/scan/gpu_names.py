@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
+from hpslurm.core import linear
 
-_GPU_INDEX = re.compile(r"\bGPU[ :#-]?(\d{1,2})\b(?!:)")
-
-
-_GPU_UUID = re.compile(r"\bGPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
+_GPU_INDEX = linear.late(r"\bGPU[ :#-]?(\d{1,2})\b(?!:)")
 
 
-_PCI = re.compile(r"\b([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})(?:\.[0-9A-Fa-f])?\b")
+_GPU_UUID = linear.late(r"\bGPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
+
+
+_PCI = linear.late(r"\b([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})(?:\.[0-9A-Fa-f])?\b")
 
 
 def pci(text: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from importlib.util import find_spec
 from typing import Any
 
 from hpslurm.core.linear import LONGEST
@@ -25,17 +24,35 @@ def finder(literals: tuple[bytes, ...], *, fast: bool = True) -> Finder:
 
     A line's bounds are newlines; very long lines are cut around the hit. It counts hits: one for each file.
     """
-    if fast:
-        try:
-            return _hyperscan(literals)
-        except Exception:  # no wheel, or a processor that it does not know
-            pass
-    return _stdlib(literals)
+    if not fast:
+        return _stdlib(literals)
+    small = _small(literals)
+    made: list[Finder] = []
+
+    def find(data: bytearray, size: int, start: int, end: int) -> Iterator[tuple[int, int, list[int]]]:
+        if not made and small.has_room(end - start):
+            return _by_line(small.hits(data, start, end), data, size, start)
+        if not made:
+            made.append(_large(literals))
+        return made[0](data, size, start, end)
+
+    return find
+
+
+def _large(literals: tuple[bytes, ...]) -> Finder:
+    try:
+        return _hyperscan(literals)
+    except Exception:  # no wheel, or a processor that it does not know
+        return _stdlib(literals)
 
 
 def hint(size: int) -> str:
     """What would have made the reading of ``size`` bytes faster; empty where nothing would, or it was quick anyway."""
-    if size < BIG or find_spec("hyperscan"):
+    if size < BIG:
+        return ""
+    from importlib.util import find_spec
+
+    if find_spec("hyperscan"):
         return ""
     return "the module hyperscan reads such logs about three times as fast: pip install hyperscan"
 
@@ -74,21 +91,68 @@ def _hyperscan(literals: tuple[bytes, ...]) -> Finder:
                 append((to, number))
 
         base.scan(memoryview(data)[start:end], match_event_handler=on_match)
-        line_end = -1
-        begin = stop = 0
-        numbers: list[int] = []
-        for to, number in hits:
-            at = start + to - 1
-            if at >= line_end:
-                if numbers:
-                    yield begin, stop, numbers
-                begin, stop = _bounds(data, at, size)
-                line_end, numbers = stop + 1, []
-            numbers.append(number)
-        if numbers:
-            yield begin, stop, numbers
+        return _by_line(hits, data, size, start)
 
     return find
+
+
+def _by_line(
+    hits: list[tuple[int, int]], data: bytearray, size: int, start: int
+) -> Iterator[tuple[int, int, list[int]]]:
+    """The lines of these hits: each where a literal ends, counted from ``start``, and its number."""
+    line_end = -1
+    begin = stop = 0
+    numbers: list[int] = []
+    for to, number in hits:
+        at = start + to - 1
+        if at >= line_end:
+            if numbers:
+                yield begin, stop, numbers
+            begin, stop = _bounds(data, at, size)
+            line_end, numbers = stop + 1, []
+        numbers.append(number)
+    if numbers:
+        yield begin, stop, numbers
+
+
+SMALL = 64 << 10  # bytes, of all files together, for which making Hyperscan's database takes longer than this
+GRAM = 3  # bytes
+
+
+class _Small:
+    """Little text: only literals whose first bytes stand in it are looked for."""
+
+    def __init__(self, literals: tuple[bytes, ...]) -> None:
+        self._by_gram: dict[bytes, list[int]] = {}
+        self._short: list[int] = []
+        self._literals = literals
+        self._left = SMALL
+        for number, literal in enumerate(literals):
+            of = self._short if len(literal) < GRAM else self._by_gram.setdefault(literal[:GRAM], [])
+            of.append(number)
+
+    def has_room(self, size: int) -> bool:
+        """Whether so many bytes more are still little; takes them off what is left."""
+        self._left -= size
+        return self._left > 0
+
+    def hits(self, data: bytearray, start: int, end: int) -> list[tuple[int, int]]:
+        text = bytes(data[start:end])
+        grams = {text[at : at + GRAM] for at in range(len(text) - GRAM + 1)}
+        numbers = [number for gram in self._by_gram.keys() & grams for number in self._by_gram[gram]] + self._short
+        hits = []
+        for number in numbers:
+            literal = self._literals[number]
+            at = text.find(literal)
+            while at >= 0:
+                hits.append((at + len(literal), number))
+                at = text.find(literal, at + 1)
+        return sorted(hits)
+
+
+@lru_cache(maxsize=4)
+def _small(literals: tuple[bytes, ...]) -> _Small:
+    return _Small(literals)
 
 
 DIGITS = b"0123456789"

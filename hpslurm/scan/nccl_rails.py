@@ -8,23 +8,23 @@ may say none of it: then there is nothing here, and nobody guesses.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 
+from hpslurm.core import linear
 from hpslurm.core.text import clean
 from hpslurm.core.values import dataclass, field
 
 # Four digits at most: NCCL has no such number of devices, and a damaged line must not make one.
-_CHANNEL = re.compile(
+_CHANNEL = linear.late(
     r"(?:Channel|Ring) \d+(?:/\d+)? : (\d{1,7})(?:\[(\w+)\])? -> (\d{1,7})(?:\[(\w+)\])? \[(send|receive)\] "
     r"via NET/[^/]{1,40}/(\d{1,4})(?:\((\d{1,7})\))?(?![\d(])"
 )
-_START = re.compile(r"\brank (\d{1,7}) n[rR]anks \d+ cudaDev \d+(?: nvmlDev (\d{1,3}))? ")
-_OVER = re.compile(r"\brank (\d{1,7}) n[rR]anks .{0,256} - (?:Destroy|Abort) COMPLETE")
-_NAME = re.compile(r"GPU Direct RDMA (?:Enabled|Disabled) for HCA (\d{1,4}) '([^'\s]{1,64})'")
-_GROUP = re.compile(r"NIC group (\d{1,4}) device #(\d{1,4}) ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])(?!\w)")
-_ENDING = re.compile(r"-(?:rdm|dgrm)$")  # libfabric's domain is the device's name with this behind it
+_START = linear.late(r"\brank (\d{1,7}) n[rR]anks \d+ cudaDev \d+(?: nvmlDev (\d{1,3}))? ")
+_OVER = linear.late(r"\brank (\d{1,7}) n[rR]anks .{0,256} - (?:Destroy|Abort) COMPLETE")
+_NAME = linear.late(r"GPU Direct RDMA (?:Enabled|Disabled) for HCA (\d{1,4}) '([^'\s]{1,64})'")
+_GROUP = linear.late(r"NIC group (\d{1,4}) device #(\d{1,4}) ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])(?!\w)")
+_ENDING = linear.late(r"-(?:rdm|dgrm)$")  # libfabric's domain is the device's name with this behind it
 
 
 @dataclass

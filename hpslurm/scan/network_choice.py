@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from hpslurm.core import linear
 from hpslurm.core.finding import Event
 from hpslurm.scan.model import evidence
 
 Lines = list[tuple[int, str]]  # line number, text
-_SET = re.compile(r"NCCL_NET set by environment to Socket")
-_ALONE = re.compile(r"\brank 0 n[Rr]anks 1 ")
-_USED = re.compile(
+_SET = linear.late(r"NCCL_NET set by environment to Socket")
+_ALONE = linear.late(r"\brank 0 n[Rr]anks 1 ")
+_USED = linear.late(
     r"Using network (?:AWS )?(?:Libfabric|IB\w*|OFI|UCX)|Selected [Pp]rovider is efa|via NET/(?:AWS )?Libfabric"
 )
-_MEANT = re.compile(
+_MEANT = linear.late(
     r"NET/OFI|FI_PROVIDER|FI_EFA|libnccl-ofi|aws-ofi|AWS Libfabric|\b(?:p4de?|p5en?|p6-\w+)[.-]\d*x?large"
 )
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from hpslurm.core import linear
 from hpslurm.core.finding import Event
 from hpslurm.scan.gpu_names import pci
 from hpslurm.scan.model import evidence
 
 Lines = list[tuple[int, str]]  # line number, text
-TABLE = re.compile(r"Uncorr\. ECC|ECC Errors|Remapped|remapped_rows")
-_GPU = re.compile(r"GPU ([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)")
-_REMAP = re.compile(r"(?:Pending|Remapping Failure Occurred)\s*:\s*(?:Yes|[1-9])")
-_UNCORRECTABLE = re.compile(
+TABLE = linear.late(r"Uncorr\. ECC|ECC Errors|Remapped|remapped_rows")
+_GPU = linear.late(r"GPU ([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)")
+_REMAP = linear.late(r"(?:Pending|Remapping Failure Occurred)\s*:\s*(?:Yes|[1-9])")
+_UNCORRECTABLE = linear.late(
     r"(?:DRAM|SRAM) Uncorrectable[^:]*:\s*([1-9]\d*)|Double Bit ECC\s*:\s*([1-9]\d*)|Total\s*:\s*\d+ uncorrect"
 )
-_THRESHOLD = re.compile(r"SRAM Threshold Exceeded\s*:\s*Yes")
-_OVERVIEW = re.compile(r"\|\s+(\d+)\s+NVIDIA[^|]*\|\s*([0-9A-Fa-f:.]+)\s+\w+\s*\|\s*([1-9]\d*)\s*\|$")
+_THRESHOLD = linear.late(r"SRAM Threshold Exceeded\s*:\s*Yes")
+_OVERVIEW = linear.late(r"\|\s+(\d+)\s+NVIDIA[^|]*\|\s*([0-9A-Fa-f:.]+)\s+\w+\s*\|\s*([1-9]\d*)\s*\|$")
 
 
 def events(path: str, lines: Lines) -> Iterator[Event]:

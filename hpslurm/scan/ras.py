@@ -10,19 +10,20 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from hpslurm.core import linear
 from hpslurm.core.finding import NOISE, Event
 from hpslurm.core.text import clean, whole
 from hpslurm.core.values import dataclass, field
 from hpslurm.scan.model import evidence
 
-_RANK = re.compile(
+_RANK = linear.late(
     r"^\s+Rank (\d+)(?: (?:has|reported) [^-]*?(?:operation (\d+)|status (\w+)|any operations)?)? -- (?:GPU ([\d,-]+) managed by process (\d+) on node (\S+)|\[process)"  # noqa: E501
 )
-_PROCESS = re.compile(r"^\s+Process (\d+) on node (\S+) managing GPUs? ([\d,-]+)")
-_HEAD = re.compile(r"^(?:#\d+-\d+ \([0-9a-f]+\) )?(INCOMPLETE|DEAD|ERROR|MISMATCH|TIMEOUT)\b")
+_PROCESS = linear.late(r"^\s+Process (\d+) on node (\S+) managing GPUs? ([\d,-]+)")
+_HEAD = linear.late(r"^(?:#\d+-\d+ \([0-9a-f]+\) )?(INCOMPLETE|DEAD|ERROR|MISMATCH|TIMEOUT)\b")
 
 
-_MANY = re.compile(r"^\s+(\d+) ranks? have (?:launched up to operation (\d+)|not launched any)")
+_MANY = linear.late(r"^\s+(\d+) ranks? have (?:launched up to operation (\d+)|not launched any)")
 _END = (0, "#0-0 (0) ERROR")  # as if another section followed
 
 

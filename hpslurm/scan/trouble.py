@@ -42,17 +42,19 @@ _NO_TROUBLE = linear.compile(
     r"|falling back|fall back|using default|skipp(?:ed|ing)|optional|deprecat\w+"
     r"|\[?(?:INFO|DEBUG|TRACE|I)\]?[:\s-].{0,20}\b(?:max|set|enable|disable|register|initiali[sz])\w*"
 )
-_FRAME = re.compile(
+_FRAME = linear.late(
     r"\s{0,99}(?:\[\w{1,40}\]: ?\s{0,99})?(?:File \"|raise |return |#|\^+$|~+\^|at 0x|from /|\[bt\])"
 )  # of a traceback, or a comment
-_PATH = re.compile(r"(?:/[\w.@+-]+){2,}/?")  # a folder's name is no subject
-_LEVEL = re.compile(r"\[?\bI\d{3,4} \d\d:|(?:^|[\s\[(|<])(?:INFO|DEBUG|TRACE|NOTICE|info|debug|trace)(?:[\]\s:|>)-]|$)")
+_PATH = linear.late(r"(?:/[\w.@+-]+){2,}/?")  # a folder's name is no subject
+_LEVEL = linear.late(
+    r"\[?\bI\d{3,4} \d\d:|(?:^|[\s\[(|<])(?:INFO|DEBUG|TRACE|NOTICE|info|debug|trace)(?:[\]\s:|>)-]|$)"
+)
 # Slurm's daemons name the level of an error; what has none informs.
 _SLURM_TELLS = linear.compile(
     r"(?:\S{1,40} )?(?:slurm(?:ctld|dbd|d|stepd|restd)|sackd)[\w-]{0,80}: (?![^\n]{0,40}(?:error|fatal): )"
     r"|\[\d{4}-\d\d-\d\dT[\d:.]+\] (?![^\n]{0,80}(?i:error|fatal|critical|exception)\b)"
 )
-_WARNING = re.compile(r"(?:^|[\s\[(|:<\d])(?:W|WARN|WARNING|Warning|warning|warn)(?:[\]\s:|>)-]|\d{4} )")
+_WARNING = linear.late(r"(?:^|[\s\[(|:<\d])(?:W|WARN|WARNING|Warning|warning|warn)(?:[\]\s:|>)-]|\d{4} )")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from hpslurm.core import suggest
+from hpslurm.core import linear, suggest
 from hpslurm.core.finding import DRAIN, HARMS, PRIORITIES, REBOOT, REPLACE, Finding, Rule, Suggestion
 from hpslurm.core.nodeset import fold
 from hpslurm.core.text import clean
@@ -222,7 +222,7 @@ def _listed(values: Sequence[str]) -> str:
 
 # steps
 
-_DRAIN = re.compile(r"reason='hpslurm: [^']*'")
+_DRAIN = linear.late(r"reason='hpslurm: [^']*'")
 
 
 def _steps(findings: list[Finding], about: Known, act: Act) -> tuple[Step, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -138,7 +137,11 @@ def as_wide_as(columns: int) -> Iterator[None]:
 
 
 def terminal_width() -> int:
-    return max(60, min(200, _WIDTH.get() or shutil.get_terminal_size((120, 24)).columns))
+    if not (columns := _WIDTH.get()):
+        from shutil import get_terminal_size  # with it come modules for archives
+
+        columns = get_terminal_size((120, 24)).columns
+    return max(60, min(200, columns))
 
 
 def wrapped(lead: str, text: str, width: int) -> list[str]:

@@ -648,6 +648,7 @@ _WHOLE_LINES = frozenset(("Comment", "Extra", "AvailableFeatures", "ActiveFeatur
 _LINES_OF_WORDS = frozenset(  # by their first key
     ("NodeName", "CPUAlloc", "NodeAddr", "State", "Partitions", "BootTime", "InstanceId", "InstanceType")
 )
+_LINES_OF_MANY = frozenset(("State", "Partitions", "BootTime", "InstanceType"))  # of these, nodes have the same
 _CONTINUED = " " * 10  # scontrol's indentation of a reason's further lines; fields have three blanks
 
 
@@ -672,6 +673,13 @@ def nodes_of_text(text: str) -> Iterator[SlurmNode]:
         begin = end + 1
 
 
+def _each_pair(line: str) -> list[tuple[str, str]]:
+    return [(key, value) for key, _, value in (word.partition("=") for word in line.split())]
+
+
+_pairs = lru_cache(maxsize=1024)(_each_pair)
+
+
 def _node_of_block(block: str) -> SlurmNode:
     fields: dict[str, str] = {}
     reason: list[str] = []
@@ -686,9 +694,9 @@ def _node_of_block(block: str) -> SlurmNode:
         elif key in _WHOLE_LINES:
             fields.setdefault(key, value)
         elif key in _LINES_OF_WORDS:
-            for word in line.split():
-                key, _, value = word.partition("=")
-                fields.setdefault(key, value)
+            pairs = _pairs(line) if key in _LINES_OF_MANY else _each_pair(line)
+            for name, value in pairs:
+                fields.setdefault(name, value)
     marked = _MARK.match(reason[0]) if reason else None
     if marked:
         reason[0] = marked["reason"]

@@ -474,3 +474,14 @@ def test_a_brief_reading_has_what_was_found_or_not_looked_at_and_the_names_of_th
     assert whole.run == brief.run and brief.complete
     assert not records.parse(text[:-9], "n1", "prolog", brief=True).complete
     assert (1,) == records.parse(text.replace('"version"', "version"), "n1", "prolog", brief=True).strange
+
+
+def test_a_brief_reading_of_a_job_keeps_its_events_and_drops_facts(tmp_path: Path) -> None:
+    writer = write(tmp_path)
+    writer.write({"schema": 1, "type": "event", "pattern": "oom", "role": "root"})
+    writer.close()
+    (whole,), _ = records.job_records(str(tmp_path), "77")
+    (brief,), _ = records.job_records(str(tmp_path), "77", brief=True)
+    assert 1 == len(brief.events) and whole.events == brief.events
+    assert whole.findings == brief.findings and whole.complete == brief.complete
+    assert any(result.facts for result in whole.results) and {None} == {result.facts for result in brief.results}

@@ -165,6 +165,32 @@ def test_the_two_passes_see_the_same_lines():
     assert fast == slow
 
 
+@pytest.mark.parametrize("case", WRITTEN[::9], ids=str)
+def test_little_text_is_searched_without_the_fast_pass_and_says_the_same(case, monkeypatch: pytest.MonkeyPatch):
+    literals = table().literals
+    line = b"AAAA" + b"".join(literal for literal in literals if not literal.endswith(b"\n"))[-3000:]  # they overlap
+    data = bytearray(log_of(case) + line)
+    start = len(data) // 3
+
+    def seen():
+        found = finder(literals)(data, len(data), start, len(data))
+        return [(begin, stop, sorted(set(numbers))) for begin, stop, numbers in found]
+
+    monkeypatch.setattr(match, "_small", lambda literals: match._Small(literals))
+    monkeypatch.setattr(match, "_large", lambda literals: pytest.fail("the database was made for little text"))
+    little = seen()
+    monkeypatch.undo()
+    monkeypatch.setattr(match, "SMALL", 0)
+    monkeypatch.setattr(match, "_small", lambda literals: match._Small(literals))
+    assert little and little == seen()
+
+
+def test_after_so_much_text_the_fast_pass_is_worth_its_database():
+    small = match._Small((b"lost",))
+    assert small.has_room(match.SMALL - 1)
+    assert not small.has_room(2)
+
+
 @pytest.mark.parametrize("size, said", [(match.BIG - 1, False), (match.BIG, True)])
 def test_a_large_log_without_the_fast_pass_says_what_would_be_faster(size: int, said: bool):
     code = f"import sys; sys.modules['hyperscan'] = None; from hpslurm.scan import match; print(match.hint({size}))"

@@ -18,17 +18,17 @@ def _store_gone(hit: Hit, match: re.Match[str], context: Context) -> bool:
     return True
 
 
-_BUSY = re.compile(
+_BUSY = linear.late(
     r"(?:[Tt]okeniz\w+|[Ss]av(?:e|ing)\b|[Ww]riting\b|[Cc]heckpoint\w*|[Ee]valuat\w+|[Vv]alidat\w+|[Pp]reprocess\w*|[Gg]enerating|[Ll]oading|"
     r"[Dd]ownload\w*|[Mm]ap\b|[Mm]apping|[Ff]iltering|[Ii]ndexing|[Bb]uilding|[Cc]ompil\w+|[Ss]huffl\w+|[Pp]acking|[Cc]onverting|[Uu]pload\w*|"
     r"[Mm]erging|[Ee]xporting|[Pp]rocessing|[Ss]orting|[Dd]ecoding|[Cc]onsolidat\w+|[Gg]athering|[Ss]erializ\w+)"
 )
 
 
-_BAR = re.compile(r"\d{1,3}%\|.{0,200}\[\d{1,6}:\d\d")
+_BAR = linear.late(r"\d{1,3}%\|.{0,200}\[\d{1,6}:\d\d")
 
 
-_BUSY_DONE = re.compile(
+_BUSY_DONE = linear.late(
     r"(?i)\b(?:saved|done|finished|completed|successfully|took \d|resum\w+|elapsed|every \d+ steps?)\b|100%\||=True|=False"  # noqa: E501
 )
 
@@ -124,7 +124,7 @@ def _desync(hit: Hit, match: re.Match[str], context: Context) -> bool:
     return True
 
 
-_RANKS = re.compile(r"\[rank(\d+)\]|\[Rank (\d+)\]|\brank[ =:]+(\d+)\b")
+_RANKS = linear.late(r"\[rank(\d+)\]|\[Rank (\d+)\]|\brank[ =:]+(\d+)\b")
 
 
 @check("rankabove")
@@ -148,7 +148,7 @@ def _missing_tasks(hit: Hit, match: re.Match[str], context: Context) -> bool:
     return True
 
 
-_READY = re.compile(r"\[ready ranks: ([\d, ]+)\]")
+_READY = linear.late(r"\[ready ranks: ([\d, ]+)\]")
 
 
 @check("stalled")
@@ -207,7 +207,7 @@ def _named_task(hit: Hit, match: re.Match[str], context: Context) -> bool:
     return True
 
 
-_NO_STRAGGLER = re.compile(
+_NO_STRAGGLER = linear.late(
     r"(?i)no stragglers?|\b(?:possible|potential|maybe|perhaps)\b"
     r"|stragglers?(?: found)?:? *(?:none|\[\]|set\(\)|0\b)|straggler_|--\w*straggler|import "
 )

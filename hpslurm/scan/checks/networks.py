@@ -108,7 +108,7 @@ def _plain_refused(hit: Hit, match: re.Match[str], context: Context) -> bool:
     return not re.search(r"NCCL|slurm|munge|dbus|systemd|kubelet|wandb|mlflow|http|nvidia-smi|retry", hit.line)
 
 
-_UNRESOLVED = re.compile(
+_UNRESOLVED = linear.late(
     r"(?:resolve host(?:name)?|host(?:name)?|address for|resolve|addresses of \() ?:?\"?'?((?!hostname)[A-Za-z][\w.-]+)"
 )
 
@@ -143,7 +143,7 @@ def _efa_wanted(hit: Hit, match: re.Match[str], context: Context) -> bool:
     return bool(_EFA.search(hit.line) or _EFA.search(context.around(80)))
 
 
-_EFA = re.compile(
+_EFA = linear.late(
     r"NET/OFI|FI_PROVIDER|FI_EFA|libnccl-ofi|aws-ofi|AWS Libfabric|Using EFA|\befa\b"
     r"|\b(?:p4de?|p5en?|p6-\w+)[.-]\d*x?large"
 )
@@ -159,7 +159,7 @@ def _other_provider(hit: Hit, match: re.Match[str], context: Context) -> bool:
     return not any(re.search(r"Selected [Pp]rovider is (?!tcp|sockets|udp)", line) for line in context.after(20))
 
 
-_HELP_HOST = re.compile(r"\s*(?:Hostname|Local host|Host): +([\w.-]+)")
+_HELP_HOST = linear.late(r"\s*(?:Hostname|Local host|Host): +([\w.-]+)")
 
 
 @check("helpblock")
@@ -172,7 +172,7 @@ def _help_block(hit: Hit, match: re.Match[str], context: Context) -> bool:
     return "ibv_reg_mr" not in match[0] or "NCCL" not in hit.line
 
 
-_MACHINE = re.compile(
+_MACHINE = linear.late(
     r"\b(p3dn|p4de?|p5en|p5e?|p6(?:-b\d+)?|g[456]e?|trn[12]|nd?v[2345]|ncv4|ndv[45]|a[23])\b", re.IGNORECASE
 )
 

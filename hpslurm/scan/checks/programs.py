@@ -10,7 +10,7 @@ from hpslurm.scan import prefix
 from hpslurm.scan.hit import Context, Hit, check
 
 # The class name says that another process or another line is to blame.
-_WRAPPERS = re.compile(
+_WRAPPERS = linear.late(
     r"(?:ChildFailedError|DistBackendError|DistNetworkError|DistStoreError|ProcessRaisedException|ProcessExitedException|CalledProcessError|"
     r"RayTaskError\S*|RayActorError|ActorDiedError|EngineDeadError|SystemExit|KeyboardInterrupt|SignalException|ConnectionResetError|"
     r"ConnectionAbortedError|BrokenPipeError|EOFError|ConnectionError|ConnectionRefusedError|CancelledError|RendezvousConnectionError|"
@@ -18,7 +18,7 @@ _WRAPPERS = re.compile(
 )
 
 
-_OTHERS_FAULT = re.compile(
+_OTHERS_FAULT = linear.late(
     r"NCCL|nccl|[Ww]atchdog|TCPStore|[Cc]onnection (?:reset|closed|refused|timed|aborted|lost)|Broken pipe|timed out|Socket Timeout|"  # noqa: E501
     r"Engine (?:core|process)|EngineCore|[Cc]ancelled|exited unexpectedly|process \d+ terminated|[Ll]ost connection|[Gg]loo|"  # noqa: E501
     r"remote (?:process|peer|rank)|[Pp]eer (?:closed|reset|gone)|[Ww]orker failed|Horovod has been shut down|onitoredBarrier|onitored_barrier|inconsistent 0 params|store->|HCCL|RCCL|hccl|died unexpectedly|wait timeout|more than 1EB"  # noqa: E501
@@ -38,10 +38,10 @@ def _exception(hit: Hit, match: re.Match[str], context: Context) -> bool:
     return True
 
 
-_EXCEPTION_LINE = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: .*|:?)$")
+_EXCEPTION_LINE = linear.late(r"^((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: .*|:?)$")
 
 
-_SHM_FRAMES = re.compile(
+_SHM_FRAMES = linear.late(
     r"multiprocessing/(?:spawn|resource_tracker|resource_sharer|synchronize|shared_memory|reduction|heap|popen\w*)\.py"
 )
 
@@ -180,7 +180,7 @@ def _local_of(hit: Hit, match: re.Match[str], context: Context) -> bool:
     return True
 
 
-_BLOCK_FIELD = re.compile(r"^\s*(time|host|rank|exitcode|error_file|traceback)\s*: *(.*)$")
+_BLOCK_FIELD = linear.late(r"^\s*(time|host|rank|exitcode|error_file|traceback)\s*: *(.*)$")
 
 
 @check("launcher")

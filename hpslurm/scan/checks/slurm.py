@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from hpslurm.core import linear
 from hpslurm.scan.hit import Context, Hit, check
 from hpslurm.scan.places import task_numbers
 
@@ -51,7 +52,7 @@ def _ended_without(hit: Hit, context: Context) -> None:
             return
 
 
-_TAKEN_DOWN = re.compile(
+_TAKEN_DOWN = linear.late(
     r"Job step aborted: Waiting up to|Terminating (?:job step|StepId)|\*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED"
 )
 
