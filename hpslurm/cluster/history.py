@@ -20,7 +20,7 @@ from hpslurm.core import probe, records
 from hpslurm.core.finding import P2, Finding
 from hpslurm.core.probe import UNKNOWN, Result
 from hpslurm.core.records import Record
-from hpslurm.core.text import clean
+from hpslurm.core.text import clean, whole
 from hpslurm.core.values import dataclass, replace
 from hpslurm.job import cause, gpu_history, report
 from hpslurm.scan import diagnoses, joblog
@@ -314,7 +314,7 @@ class _Kept:
             began = self._began(number)
             yield Job(
                 number, state, tuple(sorted(runs)), int(began or min(times)), int(max(times)), "", "",
-                int(code) if code.isdecimal() else 0, int(signal) if signal.isdecimal() else 0,
+                whole(code) or 0, whole(signal) or 0,
             )  # fmt: skip
 
     def _began(self, job: int) -> float:

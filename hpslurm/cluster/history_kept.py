@@ -35,7 +35,7 @@ def _read(path: str) -> Verdicts | None:
         return None
     lines = [line for line in lines if isinstance(line, dict)]
     times = [line.get("time") for line in lines if line.get("type") == "run"]
-    when = times[0] if times and isinstance(times[0], (int, float)) else None
+    when = times[0] if times and isinstance(times[0], (int, float)) and 0 <= times[0] < records.END_OF_TIME else None
     return Verdicts(float(when), tuple(filter(_whole, lines))) if when is not None else None
 
 

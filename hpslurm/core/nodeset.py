@@ -82,8 +82,12 @@ _RANGE = re.compile(r"\s*([0-9]{1,18})\s*(?:-\s*([0-9]{1,18})\s*(?:/\s*([0-9]{1,
 
 
 def _size(text: str) -> int:
-    """How many names the list has at most, by its ranges alone. Raises NoNodeList for a range that is none."""
-    return sum(math.prod(map(_bracket_size, _BRACKET.finditer(pattern))) for pattern in _PATTERN.findall(text))
+    """How many names the list has at most, by its ranges alone. Raises NoNodeList for a range that is none.
+
+    It stops at a number that can be printed: of some hundred brackets, the product cannot.
+    """
+    size = sum(math.prod(map(_bracket_size, _BRACKET.finditer(pattern))) for pattern in _PATTERN.findall(text))
+    return min(size, 10**18)
 
 
 def _bracket_size(bracket: re.Match[str]) -> int:

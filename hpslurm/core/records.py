@@ -497,11 +497,13 @@ def read_folder(
     begin = f"{node}." if node else ""
     try:
         refuse_foreign(folder)
+        for above in _up_to_results(folder):
+            refuse_foreign(os.path.realpath(above))
         names = sorted(name for name in os.listdir(folder) if name.startswith(begin))
     except FileNotFoundError:
         return [], []
     except OSError as error:
-        return [], [Unreadable(folder, str(error.strerror))]
+        return [], [Unreadable(str(error.filename or folder), str(error.strerror))]
     whole = {name for name in names if name.endswith(".jsonl")}
     for name in names:
         shape = re.fullmatch(r"(.+)\.([a-z]+)\.jsonl(\.part)?", name)
@@ -515,6 +517,14 @@ def read_folder(
             why = error.strerror if isinstance(error, OSError) and error.strerror else error
             unreadable.append(Unreadable(f"{folder}/{name}", clean(str(why)), shape[1], shape[2]))
     return readable, unreadable
+
+
+def _up_to_results(folder: str) -> Iterator[str]:
+    """The folders above that hold ours alone: of ``results/jobs/7`` and ``results/nodes``."""
+    above = os.path.dirname(os.path.abspath(folder))
+    yield above
+    if os.path.basename(above) == "jobs":
+        yield os.path.dirname(above)
 
 
 def read(path: str, node: str, hook: str, most: int = LARGEST) -> Record:

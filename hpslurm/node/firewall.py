@@ -137,7 +137,7 @@ def facts_of(chains: dict[str, Chain], tool: str) -> Facts:
     while new:  # chains that input and output jump to
         rules = " ".join(rule for name in new for rule in chains[name].rules)
         targets = set(re.findall(r"(?:jump|goto|-j|-g) (\S+)", rules))
-        new = {name for name in chains if name.split()[-1] in targets} - reached
+        new = {name for name in chains if name.rpartition(" ")[2] in targets} - reached
         reached |= new
     closed = sorted(name for name in hooked if chains[name].policy == "drop")
     for name in hooked - set(closed):  # the last rule of a chain may be what its policy is not

@@ -23,6 +23,7 @@ OWN = Rule("name-own-unknown", P1, "The node's own name has no address", SECTION
 LOOPBACK = Rule("name-own-loopback", P1, "The node's own name means loopback", SECTION)
 FIRST = Rule("name-first-unknown", P0, "The job's first node has no address", SECTION)
 NOT_FOUND = 2  # getent: no such name
+SLOW = 1.0  # seconds: the resolver's shortest time-out (resolv.conf(5)), so a server gave no answer, whatever came then
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _FIRST = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[(\d{1,18})[^\]]*\]([A-Za-z0-9._-]*))?")
 _ADDRESS = re.compile(
@@ -75,15 +76,16 @@ def _addresses(host: Host, name: str) -> tuple[str, ...]:
     if why := host.rests("getent"):
         raise Unknown(why)
     output = host.answer("getent", name)
-    if output.late:
+    slow = output.seconds > SLOW
+    resolved = addresses(output.out) if output.status == 0 else ()
+    if slow or output.late or (not resolved and output.status != NOT_FOUND):
         host.rest("getent")
+    if output.late:
         raise Unknown(output.late)
-    if output.status == NOT_FOUND:
-        return ()
-    resolved = addresses(output.out)
-    if output.status or not resolved:
-        raise Unknown(f"getent ahosts {name} failed: {error_of(output)}")
-    return resolved
+    if resolved or (output.status == NOT_FOUND and not slow):
+        return resolved
+    known = {0: "it printed no address", NOT_FOUND: f"no answer after {output.seconds:.1f} s"}
+    raise Unknown(f"getent ahosts {name} failed: {known.get(output.status) or error_of(output)}")
 
 
 def addresses(getent: str) -> tuple[str, ...]:

@@ -407,8 +407,9 @@ class _File:
 
 def _with_triggers(known: Table) -> tuple[tuple[bytes, ...], frozenset[int]]:
     """The literals of the table, then the triggers of ``kinds``; and the numbers of all triggers."""
-    every = known.literals + tuple(trigger for trigger in kinds.TRIGGERS if trigger not in known.literals)
-    return every, frozenset(number for number, literal in enumerate(every) if literal in kinds.TRIGGERS)
+    triggers, literals = frozenset(kinds.TRIGGERS), frozenset(known.literals)
+    every = known.literals + tuple(trigger for trigger in kinds.TRIGGERS if trigger not in literals)
+    return every, frozenset(number for number, literal in enumerate(every) if literal in triggers)
 
 
 _LOCAL = re.compile(r"(?:\) local_rank: |--local_rank=)(\d+)\b")  # of torchrun and DeepSpeed

@@ -167,7 +167,8 @@ COMMANDS = {
 class Output:
     """What a program printed, cut to its command's ``most``; ``status`` is negative for a signal.
 
-    ``late`` says why we stopped waiting for it, or is empty; ``out`` is then what came until then.
+    ``late`` says why we stopped waiting for it, or is empty; ``out`` is then what came until then. ``seconds`` is how
+    long it was seen to run: what ended while nobody waited for it may have run a little longer.
     """
 
     status: int
@@ -175,6 +176,7 @@ class Output:
     err: str = ""
     late: str = ""
     left: Left | None = None
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -246,6 +248,7 @@ class _Child:
         self.terminal = terminal  # our end of it; -1 where there is none
         self.pid = pid
         self.began = time.monotonic()
+        self.ran = 0.0  # seconds, as far as was seen
         self.parts = {out: bytearray(), err: bytearray()}
         self.open = {out, err}
         self.status: int | None = None
@@ -272,7 +275,8 @@ class _Child:
         return self.status is not None
 
 
-REST = 300.0  # seconds for which a program that gave no answer is left alone by hooks
+REST = 300.0  # seconds for which a program that failed or was late is left alone by hooks
+AT_ONCE = 0.005  # seconds; who waits longer for a pipe has found it empty at first
 
 
 class Host:
@@ -551,15 +555,15 @@ class Host:
             del self._children[name,]
 
     def rests(self, name: str) -> str:
-        """Why this program is not asked now: it gave no answer a while ago. Empty where it may be asked."""
+        """Why this program is not asked now: it failed or was late a while ago. Empty where it may be asked."""
         try:
             ago = time.time() - os.stat(f"{self.locks}/{name}.late").st_mtime if self.locks else REST
         except OSError:
             return ""
-        return f"{name} gave no answer {ago:.0f} s ago, asked again after {REST:.0f} s" if 0 <= ago < REST else ""
+        return f"{name} failed or was late {ago:.0f} s ago, asked again after {REST:.0f} s" if 0 <= ago < REST else ""
 
     def rest(self, name: str) -> None:
-        """It gave no answer: for a while nobody here asks it again, or each job would wait for it."""
+        """It failed or was late: for a while nobody here asks it again, or each job would wait for it."""
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             handle = os.open(f"{self.locks}/{name}.late", flags, 0o600) if self.locks else -1
@@ -620,7 +624,12 @@ class Host:
         while wanted.open:
             left = self.deadline - time.monotonic()
             running = {fd: child for child in self._children.values() if isinstance(child, _Child) for fd in child.open}
+            asked = time.monotonic()
             ready = select.select(list(running), [], [], max(0.0, left))[0]
+            waited = time.monotonic() - asked > AT_ONCE
+            for fd, child in running.items():
+                if waited or fd not in ready:
+                    child.ran = child.age()
             for fd in ready:
                 _take(running[fd], fd)
             if not ready and left <= 0:
@@ -635,7 +644,7 @@ class Host:
             time.sleep(0.001)
         self._end(child)
         assert child.status is not None
-        return Output(child.status, child.text(0), child.text(1))
+        return Output(child.status, child.text(0), child.text(1), seconds=child.ran)
 
     def _late(self, child: _Child, why: str) -> Output:
         """Kill it, and see whether it can be killed at all."""
@@ -647,7 +656,7 @@ class Host:
         told = f"{why}; ended"
         if left:
             told = f"{why} and cannot be killed: process {left.pid} is left behind in state {left.state}"
-        return Output(-signal.SIGKILL, child.text(0), child.text(1), told, left)
+        return Output(-signal.SIGKILL, child.text(0), child.text(1), told, left, child.ran)
 
     def _end(self, child: _Child) -> None:
         """Kill without waiting: a process stuck in the kernel cannot be killed."""

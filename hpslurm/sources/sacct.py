@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from hpslurm.core import nodeset
 from hpslurm.core.probe import Unknown
+from hpslurm.core.text import whole
 from hpslurm.core.values import dataclass
 from hpslurm.sources import slurm
 from hpslurm.sources.host import COMMANDS, EVENT_FIELDS, SACCT_ENDED_FIELDS, SACCT_MARK, Host, Output
@@ -112,7 +113,7 @@ def jobs_of_text(text: str) -> Iterator[Ended]:
     """
     for line in text.splitlines():
         words = line.split(SACCT_MARK)
-        if len(words) != _COLUMNS or not words[0].isdecimal():
+        if len(words) != _COLUMNS or whole(words[0]) is None:
             continue
         start, end, nodes = moment(words[3]), moment(words[4]), names(words[7])
         if start is None or end is None or not nodes:
@@ -137,8 +138,11 @@ def _number(text: str) -> int:
 
 @lru_cache(maxsize=64)
 def _midnight(day: str) -> int | None:
-    match = re.fullmatch(r"(\d{4})-(\d\d)-(\d\d)", day)
-    return calendar.timegm((*map(int, match.groups()), 0, 0, 0)) if match else None
+    match = re.fullmatch(r"([0-9]{4})-([0-9]{2})-([0-9]{2})", day)
+    try:
+        return calendar.timegm((*map(int, match.groups()), 0, 0, 0)) if match else None
+    except ValueError:  # no such month
+        return None
 
 
 def moment(text: str) -> int | None:

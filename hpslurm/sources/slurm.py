@@ -15,9 +15,9 @@ import calendar
 import json
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from hpslurm.core.probe import Unknown
@@ -424,7 +424,10 @@ def epoch(text: str) -> int | None:
     match = _TIME.fullmatch(text)
     if not match:
         return None
-    return calendar.timegm(time.struct_time((*map(int, match.groups()), 0, 0, 0)))
+    try:
+        return calendar.timegm(time.struct_time((*map(int, match.groups()), 0, 0, 0)))
+    except ValueError:  # no such month
+        return None
 
 
 def _state(words: list[str]) -> tuple[str, tuple[str, ...]]:
@@ -481,6 +484,17 @@ def folded(reason: str) -> str:
 
 # JSON: data parsers 0.0.40 to 0.0.45, and the 0.0.38 of 22.05's sinfo
 
+_Item = TypeVar("_Item", SlurmNode, SlurmJob)
+
+
+def _in_shape(read: Callable[[dict[str, Any]], _Item], items: Iterable[dict[str, Any]]) -> Iterator[_Item]:
+    """What is read of each. Raises Unknown where a release prints what we do not know."""
+    for raw in items:
+        try:
+            yield read(raw)
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+            raise Unknown(f"Slurm's JSON has a shape that we do not know: {type(error).__name__}: {error}") from None
+
 
 def items_of_json(text: str, key: str) -> Iterator[dict[str, Any]]:
     """The objects of one top-level list, one at a time: all at once, 10,000 nodes take 200 MiB."""
@@ -511,33 +525,36 @@ def nodes_of_json(text: str) -> Iterator[SlurmNode]:
     >>> node.words, node.reason, node.reason_time, node.cpus
     ('IDLE+DRAIN', 'xid-79', 1796119200, 192)
     """
-    for raw in items_of_json(text, "nodes"):
-        words = raw["state"] if isinstance(raw["state"], list) else [raw["state"], *raw.get("state_flags", ())]
-        state, flags = _state(words)
-        reason = raw.get("reason") or ""
-        yield SlurmNode(
-            name=raw["name"],
-            state=state,
-            flags=flags,
-            reason=reason,
-            reason_user=_some(raw.get("reason_set_by_user")) if reason else None,
-            reason_time=(_number(raw.get("reason_changed_at")) or None) if reason else None,
-            boot_time=_number(raw.get("boot_time")) or None,
-            slurmd_start_time=_number(raw.get("slurmd_start_time")) or None,
-            features=_listed(raw.get("features")),
-            active_features=_listed(raw.get("active_features")),
-            partitions=_listed(raw.get("partitions")),
-            gres=_some(raw.get("gres")) or "",
-            cpus=_number(raw.get("cpus")),
-            cpus_used=_number(raw.get("alloc_cpus")),
-            comment=_some(raw.get("comment")),
-            extra=_some(raw.get("extra")),
-            address=_some(raw.get("address")),
-            hostname=_some(raw.get("hostname")),
-            instance_id=_some(raw.get("instance_id")),
-            instance_type=_some(raw.get("instance_type")),
-            version=_some(raw.get("version") or raw.get("slurmd_version")),
-        )
+    return _in_shape(_node_of_json, items_of_json(text, "nodes"))
+
+
+def _node_of_json(raw: dict[str, Any]) -> SlurmNode:
+    words = raw["state"] if isinstance(raw["state"], list) else [raw["state"], *raw.get("state_flags", ())]
+    state, flags = _state(words)
+    reason = raw.get("reason") or ""
+    return SlurmNode(
+        name=raw["name"],
+        state=state,
+        flags=flags,
+        reason=reason,
+        reason_user=_some(raw.get("reason_set_by_user")) if reason else None,
+        reason_time=(_number(raw.get("reason_changed_at")) or None) if reason else None,
+        boot_time=_number(raw.get("boot_time")) or None,
+        slurmd_start_time=_number(raw.get("slurmd_start_time")) or None,
+        features=_listed(raw.get("features")),
+        active_features=_listed(raw.get("active_features")),
+        partitions=_listed(raw.get("partitions")),
+        gres=_some(raw.get("gres")) or "",
+        cpus=_number(raw.get("cpus")),
+        cpus_used=_number(raw.get("alloc_cpus")),
+        comment=_some(raw.get("comment")),
+        extra=_some(raw.get("extra")),
+        address=_some(raw.get("address")),
+        hostname=_some(raw.get("hostname")),
+        instance_id=_some(raw.get("instance_id")),
+        instance_type=_some(raw.get("instance_type")),
+        version=_some(raw.get("version") or raw.get("slurmd_version")),
+    )
 
 
 # A job's state is a base and flags; scontrol's text shows one word, the flag where there is one.
@@ -562,45 +579,48 @@ def jobs_of_json(text: str) -> Iterator[SlurmJob]:
     >>> job.state, job.exit_code, job.exit_signal, job.nodes
     ('COMPLETING', 1, 9, 'n[1-2]')
     """
-    for raw in items_of_json(text, "jobs"):
-        states = [str(word) for word in _as_list(raw.get("job_state"))] or ["UNKNOWN"]
-        code, signal = _exit(raw.get("exit_code"))
-        derived, derived_signal = _exit(raw.get("derived_exit_code"))
-        yield SlurmJob(
-            id=int(raw["job_id"]),
-            name=raw.get("name") or "",
-            user=raw.get("user_name") or "",
-            uid=int(raw["user_id"]),
-            gid=_number(raw.get("group_id")),
-            state=next((word for word in _SHOWN_FIRST if word in states), states[0]),
-            exit_code=code,
-            exit_signal=signal,
-            derived_code=derived,
-            derived_signal=derived_signal,
-            reason=raw.get("state_reason") or "",
-            nodes=raw.get("nodes") or "",
-            partition=raw.get("partition") or "",
-            batch_host=_some(raw.get("batch_host")),
-            stdout=_some(raw.get("stdout_expanded") or raw.get("standard_output")),
-            # newer releases leave it empty when it is the same file
-            stderr=_some(
-                raw.get("stderr_expanded")
-                or raw.get("standard_error")
-                or raw.get("stdout_expanded")
-                or raw.get("standard_output")
-            ),
-            work_dir=_some(raw.get("current_working_directory")),
-            command=_some(raw.get("command")),
-            submit_line=_some(raw.get("submit_line")),
-            submit_time=_number(raw.get("submit_time")) or None,
-            start_time=_number(raw.get("start_time")) or None,
-            end_time=_number(raw.get("end_time")) or None,
-            restarts=_number(raw.get("restart_cnt")),
-            array_job=_number(raw.get("array_job_id")) or None,
-            array_task=_number(raw.get("array_task_id")),
-            het_job=_number(raw.get("het_job_id")) or None,
-            source="scontrol",
-        )
+    return _in_shape(_job_of_json, items_of_json(text, "jobs"))
+
+
+def _job_of_json(raw: dict[str, Any]) -> SlurmJob:
+    states = [str(word) for word in _as_list(raw.get("job_state"))] or ["UNKNOWN"]
+    code, signal = _exit(raw.get("exit_code"))
+    derived, derived_signal = _exit(raw.get("derived_exit_code"))
+    return SlurmJob(
+        id=int(raw["job_id"]),
+        name=raw.get("name") or "",
+        user=raw.get("user_name") or "",
+        uid=int(raw["user_id"]),
+        gid=_number(raw.get("group_id")),
+        state=next((word for word in _SHOWN_FIRST if word in states), states[0]),
+        exit_code=code,
+        exit_signal=signal,
+        derived_code=derived,
+        derived_signal=derived_signal,
+        reason=raw.get("state_reason") or "",
+        nodes=raw.get("nodes") or "",
+        partition=raw.get("partition") or "",
+        batch_host=_some(raw.get("batch_host")),
+        stdout=_some(raw.get("stdout_expanded") or raw.get("standard_output")),
+        # newer releases leave it empty when it is the same file
+        stderr=_some(
+            raw.get("stderr_expanded")
+            or raw.get("standard_error")
+            or raw.get("stdout_expanded")
+            or raw.get("standard_output")
+        ),
+        work_dir=_some(raw.get("current_working_directory")),
+        command=_some(raw.get("command")),
+        submit_line=_some(raw.get("submit_line")),
+        submit_time=_number(raw.get("submit_time")) or None,
+        start_time=_number(raw.get("start_time")) or None,
+        end_time=_number(raw.get("end_time")) or None,
+        restarts=_number(raw.get("restart_cnt")),
+        array_job=_number(raw.get("array_job_id")) or None,
+        array_task=_number(raw.get("array_task_id")),
+        het_job=_number(raw.get("het_job_id")) or None,
+        source="scontrol",
+    )
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -712,7 +732,7 @@ _JOB_LINES = (
     "UserId", "JobState", "Requeue", "DerivedExitCode", "SubmitTime", "StartTime", "Partition", "NodeList", "BatchHost",
     "Command", "SubmitLine", "WorkDir", "StdErr", "StdOut",
 )  # fmt: skip
-_USER = re.compile(r"UserId=(?P<user>\S*)\((?P<uid>\d+)\) GroupId=\S*\((?P<gid>\d+)\)")
+_USER = re.compile(r"UserId=(?P<user>\S*)\((?P<uid>[0-9]{1,20})\) GroupId=\S*\((?P<gid>[0-9]{1,20})\)")
 
 
 def jobs_of_text(text: str) -> Iterator[SlurmJob]:
@@ -737,6 +757,9 @@ def _job_of_block(block: str) -> SlurmJob:
     first, *lines = block.split("\n")
     head = first.partition(" JobName=")
     ids = dict(word.partition("=")[::2] for word in head[0].split())
+    number = _whole(ids["JobId"])
+    if number is None:
+        raise Unknown(f"scontrol printed a job without a number: {head[0][:80]!r}")
     rows: dict[str, str] = {}
     key = ""
     for line in lines:
@@ -756,7 +779,7 @@ def _job_of_block(block: str) -> SlurmJob:
     code, signal = _exit_of_text(words.get("ExitCode", ""))
     derived, derived_signal = _exit_of_text(rows.get("DerivedExitCode", "").partition("=")[2])
     return SlurmJob(
-        id=int(ids["JobId"]),
+        id=number,
         name=head[2],
         user=user["user"],
         uid=int(user["uid"]),

@@ -402,11 +402,22 @@ def test_five_hundred_jobs_are_removed_at_a_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o775, 0o757])
-def test_readers_refuse_a_folder_that_others_may_write(tmp_path: Path, mode: int) -> None:
+@pytest.mark.parametrize("folder", ["jobs/77", "jobs", "."])
+def test_readers_refuse_a_folder_that_others_may_write(tmp_path: Path, folder: str, mode: int) -> None:
     write(tmp_path).close()
-    (tmp_path / "jobs/77").chmod(mode)
+    (tmp_path / folder).chmod(mode)
     found, (refused,) = records.job_records(str(tmp_path), "77")
     assert ([], True) == (found, "may write" in refused.why)
+    assert os.path.realpath(tmp_path / folder) == refused.path
+    if folder == ".":
+        found, (refused,) = records.node_records(str(tmp_path))
+        assert ([], True) == (found, "may write" in refused.why)
+
+
+def test_readers_follow_a_link_to_the_results(tmp_path: Path) -> None:
+    write(tmp_path / "there").close()
+    (tmp_path / "here").symlink_to("there")
+    assert 1 == len(records.job_records(str(tmp_path / "here"), "77")[0])
 
 
 def test_the_shared_folder_is_cleaned_once_a_day_by_age(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""File systems that fail: a full one, and one on which every write hangs in the kernel."""
+"""File systems that fail: a full one, one to read only, and one on which every write hangs in the kernel."""
 
 from __future__ import annotations
 
@@ -30,6 +30,17 @@ def full(folder: Path) -> Iterator[None]:
                     pass
             except OSError:
                 pass
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """A tmpfs on which nothing may be written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _do("mount", "-t", "tmpfs", "-o", "ro,mode=0755", "hpslurm-test", str(folder), why="may not mount here")
+    try:
         yield
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)

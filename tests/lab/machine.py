@@ -33,8 +33,8 @@ def write(
     The files are links to those of the saved case: change one with ``put``, never in place.
     """
     shutil.copytree(HEALTHY, folder, symlinks=True, dirs_exist_ok=True, copy_function=_same)
-    for name in ("expected.txt", "unknown.txt"):
-        os.unlink(os.path.join(folder, name))
+    for of_the_case in ("expected.txt", "unknown.txt"):
+        os.unlink(os.path.join(folder, of_the_case))
     put(folder, "proc/sys/kernel/hostname", f"{name}\n")
     put(folder, "commands/getent.txt", f"10.1.0.3        STREAM {name}\n")  # for the first node of a job, too
     put(folder, f"{DMI}/product_name", f"{type}\n")

@@ -1,33 +1,42 @@
 """Job starts on a real Slurm with faults at random: no node may be drained, no job lost, nothing left running.
 
-    python tests/lab/contain.py python tests/lab/soak.py [--jobs 10000] [--seed 1] [--state build/soak.json]
+    python tests/lab/contain.py python tests/lab/soak.py [--jobs 10000] [--seed 1] [--nodes 3] [--state build/soak.json]
 
-Each job start draws its fault from the seed and its number. The state file holds how far it came, so that a run which
-was ended goes on there; delete it to begin anew.
+Each job start draws its fault from the seed and its number; several nodes work side by side, each with one job and one
+fault at a time. The state file holds how far it came, so that a run which was ended goes on there; delete it to begin
+anew.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from hpslurm.core import records
 from tests.lab import hung
-from tests.lab.lab import CHECKOUT, Lab, new_folder
+from tests.lab.lab import CHECKOUT, Lab, LabError, new_folder
 
-NODE = "n1"
+NODES = 3  # one job starts in half a second, most of which is waiting
 CONF = "PrologFlags=Alloc\nPrologEpilogTimeout=30\n"
-LIMIT = 2
+# A hook's limit is short, that no minute is lost to those that a fault makes slow. Each node has a policy of its own.
+SETTINGS = {
+    "LIMIT": "2",
+    "ARGS": '(--root "@LAB@/hosts/$SLURMD_NODENAME" --results "@LAB@/results/$SLURMD_NODENAME"'
+    ' --policy "@LAB@/policy.$SLURMD_NODENAME.toml")',
+}
 POLICIES = (
     "gate = [ 'efa-missing'\n",
     "results_shared = '/nowhere'\n",
@@ -38,27 +47,27 @@ POLICIES = (
 )
 
 
-def python_of_hooks(lab: Lab) -> list[int]:
-    """Those that have the lab's folder among their arguments."""
+def python_of_hooks(lab: Lab, node: str) -> list[int]:
+    """Those that have the node's folder among their arguments."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_text(errors="replace").split("\0")
         except OSError:  # it ended meanwhile
             continue
-        if "hpslurm.hooks" in words and any(word.startswith(lab.folder) for word in words):
+        if "hpslurm.hooks" in words and lab.results(node) in words:
             found.append(int(path.parent.name))
     return found
 
 
 @contextmanager
-def killed_hooks(lab: Lab, chance: random.Random) -> Iterator[None]:
+def killed_hooks(lab: Lab, node: str, chance: random.Random) -> Iterator[None]:
     """Every hook's Python is ended by SIGKILL, each at another moment. The shell is Slurm's own rule."""
     over = threading.Event()
 
     def kill() -> None:
         while not over.wait(chance.uniform(0.0, 0.1)):
-            for pid in python_of_hooks(lab):
+            for pid in python_of_hooks(lab, node):
                 try:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
@@ -74,8 +83,8 @@ def killed_hooks(lab: Lab, chance: random.Random) -> Iterator[None]:
 
 
 @contextmanager
-def policy(lab: Lab, chance: random.Random) -> Iterator[None]:
-    path = Path(lab.path("policy.toml"))
+def policy(lab: Lab, node: str, chance: random.Random) -> Iterator[None]:
+    path = Path(lab.path(f"policy.{node}.toml"))
     path.write_text(chance.choice(POLICIES))
     path.chmod(chance.choice((0o644, 0o666)))
     try:
@@ -85,23 +94,50 @@ def policy(lab: Lab, chance: random.Random) -> Iterator[None]:
 
 
 @contextmanager
-def kernel_lines(lab: Lab, chance: random.Random) -> Iterator[None]:
-    path = Path(lab.host(NODE), "dev/kmsg")
-    before = path.read_bytes() if path.exists() else None
-    path.parent.mkdir(parents=True, exist_ok=True)
+def kernel_lines(lab: Lab, node: str, chance: random.Random) -> Iterator[None]:
+    before = Path(lab.host(node), "dev/kmsg").read_text()
     line = "overlayfs: failed to resolve 'NVRM: GPU 0000:18:00.0: RmInitAdapter failed! (0x62:0x40:2516)': -2"
-    path.write_text("".join(f"3,{number},{number},-;{line}\n" for number in range(chance.choice((1, 5000)))))
+    lab.put(node, "dev/kmsg", "".join(f"3,{number},{number},-;{line}\n" for number in range(chance.choice((1, 5000)))))
     try:
         yield
     finally:
-        path.unlink() if before is None else path.write_bytes(before)
+        lab.put(node, "dev/kmsg", before)
 
 
 @contextmanager
-def without_results(lab: Lab, chance: random.Random) -> Iterator[None]:
+def slow_names(lab: Lab, node: str, chance: random.Random) -> Iterator[None]:
+    """The name service fails, or answers, after a while."""
+    saved = Path(lab.host(node), "commands/getent.txt")
+    before = saved.read_text()
+    saved.unlink()
+    end = chance.choice(("exit 2", "exit 1", f"echo 10.1.0.3 STREAM {node}"))
+    Path(lab.results(node), "locks/getent.late").unlink(missing_ok=True)  # the last one's, or nobody would ask
+    program = Path(lab.put(node, "usr/bin/getent", f"#!/bin/sh\nsleep {chance.choice((1.2, 60))}\n{end}\n", 0o755))
+    try:
+        yield
+    finally:
+        program.unlink()
+        lab.put(node, "commands/getent.txt", before)
+
+
+@contextmanager
+def crowded_memory(lab: Lab, node: str, chance: random.Random) -> Iterator[None]:
+    """/dev/shm is full of names."""
+    folder = Path(lab.host(node), "dev/shm")
+    folder.mkdir()
+    for number in range(chance.choice((100, 5000))):
+        Path(folder, f"nccl-{number}").touch()
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def without_results(lab: Lab, node: str, chance: random.Random) -> Iterator[None]:
     """The folder is a file, or anybody's."""
-    path = Path(lab.results(NODE))
-    kept = path.with_name("kept")
+    path = Path(lab.results(node))
+    kept = path.with_name(f"{node}.kept")
     path.rename(kept)
     if chance.random() < 0.5:
         path.write_text("")
@@ -115,38 +151,44 @@ def without_results(lab: Lab, chance: random.Random) -> Iterator[None]:
         kept.rename(path)
 
 
-FAULTS: dict[str, Callable[[Lab, random.Random], object]] = {
-    "nothing": lambda lab, chance: nullcontext(),
+FAULTS: dict[str, Callable[[Lab, str, random.Random], AbstractContextManager[None]]] = {
+    "nothing": lambda lab, node, chance: nullcontext(),
     "killed hooks": killed_hooks,
     "odd policy": policy,
     "forged kernel lines": kernel_lines,
     "no results": without_results,
-    "full results": lambda lab, chance: hung.full(Path(lab.results(NODE))),
+    "full results": lambda lab, node, chance: hung.full(Path(lab.results(node))),
+    "read-only results": lambda lab, node, chance: hung.read_only(Path(lab.results(node))),
+    "slow name service": slow_names,
+    "crowded /dev/shm": crowded_memory,
 }
 
 
-def one_job(lab: Lab, number: int, seed: int) -> str:
-    """Start a job under a fault; what is wrong afterwards, or nothing."""
+def one_job(lab: Lab, node: str, number: int, seed: int) -> str:
+    """Start a job on a node under a fault; what is wrong afterwards, or nothing."""
     chance = random.Random(f"{seed}:{number}")
     fault = chance.choice(sorted(FAULTS))
-    Path(lab.results(NODE)).mkdir(parents=True, exist_ok=True)
-    with FAULTS[fault](lab, chance):  # type: ignore[attr-defined]
-        job = lab.run("srun", "-N1", "sh", "-c", "echo ran", seconds=60)
-        lab.wait_for_node(NODE, "IDLE", seconds=60)
+    Path(lab.results(node)).mkdir(parents=True, exist_ok=True)
     wrong = []
+    with FAULTS[fault](lab, node, chance):
+        try:
+            job = lab.run("srun", f"-w{node}", "sh", "-c", "echo ran", seconds=60)
+            lab.wait_for_node(node, "IDLE", seconds=60)
+        except (LabError, subprocess.TimeoutExpired) as error:
+            return f"job {number} on {node}, seed {seed}, {fault}: {error}"
     if (job.returncode, job.stdout) != (0, "ran\n"):
         wrong.append(f"the job ended with {job.returncode}: {job.stderr.strip()[:200]}")
-    if reason := lab.node_fields()[NODE].get("Reason"):
+    if reason := lab.node_fields()[node].get("Reason"):
         wrong.append(f"the node has a reason: {reason}")
     until = time.monotonic() + 10
-    while python_of_hooks(lab) and time.monotonic() < until:
+    while python_of_hooks(lab, node) and time.monotonic() < until:
         time.sleep(0.05)
-    if left := python_of_hooks(lab):
+    if left := python_of_hooks(lab, node):
         wrong.append(f"hooks left running: {left}")
-    read, _ = records.node_records(lab.results(NODE))
+    read, _ = records.node_records(lab.results(node))
     if torn := [record.hook for record in read if record.complete and not record.run]:
         wrong.append(f"torn records read as whole: {torn}")
-    return f"job {number}, seed {seed}, {fault}: {'; '.join(wrong)}" if wrong else ""
+    return f"job {number} on {node}, seed {seed}, {fault}: {'; '.join(wrong)}" if wrong else ""
 
 
 @contextmanager
@@ -157,21 +199,55 @@ def removed(folder: str) -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def run(count: int, seed: int, state: Path | None = None, seconds: float = float("inf")) -> tuple[int, list[str]]:
+class Progress:
+    """Which job starts are behind us: a run that goes on begins with the first that was not seen to its end."""
+
+    def __init__(self, seed: int, state: Path | None) -> None:
+        kept = json.loads(state.read_text()) if state and state.exists() else {}
+        self.done, self.wrong = (kept["done"], kept["wrong"]) if kept.get("seed") == seed else (0, [])
+        self.seed, self._state = seed, state
+        self._ahead: set[int] = set()
+        self._lock = threading.Lock()
+
+    def over(self, number: int, trouble: str) -> None:
+        with self._lock:
+            self.wrong += [trouble] if trouble else []
+            self._ahead.add(number)
+            while self.done in self._ahead:
+                self._ahead.remove(self.done)
+                self.done += 1
+            if self._state:
+                new = self._state.with_suffix(".new")
+                new.write_text(json.dumps({"seed": self.seed, "done": self.done, "wrong": self.wrong}))
+                new.replace(self._state)
+
+
+def run(
+    count: int, seed: int, state: Path | None = None, seconds: float = float("inf"), nodes: int = NODES
+) -> tuple[int, list[str]]:
     """How many job starts are behind us, and what went wrong, a line each."""
-    kept = json.loads(state.read_text()) if state and state.exists() else {}
-    done, wrong = (kept["done"], kept["wrong"]) if kept.get("seed") == seed else (0, [])
+    progress = Progress(seed, state)
     end = time.monotonic() + seconds
-    folder = new_folder()
-    settings = {"LIMIT": str(LIMIT)}
-    with removed(folder), Lab(folder, nodes=1, hooks=("prolog", "epilog"), conf=CONF, settings=settings) as lab:
-        while done < count and time.monotonic() < end:
-            if trouble := one_job(lab, done, seed):
-                wrong.append(trouble)
-            done += 1
-            if state and done % 20 == 0:
-                state.write_text(json.dumps({"seed": seed, "done": done, "wrong": wrong}))
-    return done, wrong
+    while progress.done < count and time.monotonic() < end:
+        _in_one_lab(progress, count, end, nodes)
+    return progress.done, progress.wrong
+
+
+def _in_one_lab(progress: Progress, count: int, end: float, nodes: int) -> None:
+    """Until all is done, or something is wrong: what comes then shall not suffer from it."""
+    folder, numbers, before = new_folder(), itertools.count(progress.done), len(progress.wrong)
+
+    def work(node: str) -> None:
+        while len(progress.wrong) == before and time.monotonic() < end and (number := next(numbers)) < count:
+            progress.over(number, one_job(lab, node, number, progress.seed))
+
+    with (
+        removed(folder),
+        Lab(folder, nodes=nodes, hooks=("prolog", "epilog"), conf=CONF, settings=SETTINGS) as lab,
+        ThreadPoolExecutor(nodes) as workers,
+    ):
+        for worker in [workers.submit(work, node) for node in lab.nodes]:
+            worker.result()
 
 
 def main() -> int:
@@ -179,10 +255,11 @@ def main() -> int:
     given.add_argument("--jobs", type=int, default=10_000)
     given.add_argument("--seed", type=int, default=1)
     given.add_argument("--state", type=Path, default=Path(CHECKOUT, "build", "soak.json"))
+    given.add_argument("--nodes", type=int, default=NODES, help="that work side by side")
     asked = given.parse_args()
     asked.state.parent.mkdir(exist_ok=True)
     began = time.monotonic()
-    done, wrong = run(asked.jobs, asked.seed, asked.state)
+    done, wrong = run(asked.jobs, asked.seed, asked.state, nodes=asked.nodes)
     print(f"{done} job starts, the last ones in {time.monotonic() - began:.0f} s, {len(wrong)} wrong")
     print(*wrong[:50], sep="\n", end="\n" if wrong else "")
     return 1 if wrong else 0

@@ -84,13 +84,53 @@ def test_a_name_service_that_gives_no_answer_is_left_alone_for_a_while(
     assert 1 <= count <= 2
     began = time.monotonic()
     for _ in range(5):
-        assert re.fullmatch(r"getent gave no answer \d+ s ago, asked again after 300 s", asked(of_a_job()))
+        assert re.fullmatch(r"getent failed or was late \d+ s ago, asked again after 300 s", asked(of_a_job()))
     assert time.monotonic() - began < 1
     assert count == len(calls.read_text().splitlines())
     for ago, more in ((REST - 20, 0), (REST + 1, 1)):
         os.utime(locks / "getent.late", (time.time() - ago,) * 2)
         asked(of_a_job())
         assert (len(calls.read_text().splitlines()) > count) == bool(more), ago
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        ("sleep 1.2; exit 2", r"getent ahosts n2 failed: no answer after 1\.\d s"),  # no server answered
+        ("sleep 1.2; echo gone >&2; exit 1", "getent ahosts n2 failed: gone"),
+        ("echo gone >&2; exit 1", "getent ahosts n2 failed: gone"),
+        ("echo what now", "getent ahosts n2 failed: it printed no address"),
+        ("sleep 1.2; echo 10.1.0.2 STREAM n2", ""),  # right, but late: the next jobs shall not wait
+    ],
+)
+def test_a_name_service_that_fails_or_is_slow_is_left_alone_for_a_while(
+    program: str, told: str, tmp_path: Path, write: Callable[..., Path]
+) -> None:
+    write("root/proc/sys/kernel/hostname", "n2\n")
+    write("root/usr/bin/getent", f"#!/bin/sh\necho $2 >> {tmp_path}/calls\n{program}\n", 0o755)
+
+    def host() -> Host:
+        return Host(str(tmp_path / "root"), seconds=4.0, locks=str(tmp_path / "locks"), env={})
+
+    if told:
+        assert re.fullmatch(told, asked(host()))
+    else:
+        assert ("10.1.0.2",) == names.collect(host()).own_addresses
+    assert asked(host()).startswith("getent failed or was late 0 s ago")
+    assert ["n2"] == (tmp_path / "calls").read_text().split()
+
+
+@pytest.mark.parametrize(("program", "addresses"), [("exit 2", ()), ("echo 10.1.0.2 STREAM n2", ("10.1.0.2",))])
+def test_a_quick_answer_is_one_and_asked_for_again(
+    program: str, addresses: tuple[str, ...], tmp_path: Path, write: Callable[..., Path]
+) -> None:
+    write("root/proc/sys/kernel/hostname", "n2\n")
+    write("root/usr/bin/getent", f"#!/bin/sh\n{program}\n", 0o755)
+    for _ in range(2):
+        host = Host(str(tmp_path / "root"), seconds=4.0, locks=str(tmp_path / "locks"), env={})
+        names.start(host)
+        time.sleep(1.2)  # a hook looks at other things meanwhile
+        assert addresses == names.collect(host).own_addresses
 
 
 def test_an_answer_without_an_address_is_unknown(host_with: Callable[..., Host]) -> None:

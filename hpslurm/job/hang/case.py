@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from hpslurm.core.finding import Culprit
+from hpslurm.core.text import whole
 from hpslurm.core.values import dataclass, replace
 from hpslurm.job.hang import places as hang_places
 from hpslurm.job.hang.facts import Gpu, Node, Rank, Sample
@@ -112,7 +113,7 @@ class Case:
 def main_step(sample: Sample) -> Sample:
     """The ranks of the step that has most of them: the training, not a shell beside it."""
     steps = Counter(rank.step for rank in sample.ranks)
-    step = max(steps, key=lambda name: (steps[name], name.isdigit(), int(name) if name.isdigit() else 0), default="")
+    step = max(steps, key=lambda name: (steps[name], whole(name) is not None, whole(name) or 0), default="")
     nodes = (replace(node, ranks=tuple(rank for rank in node.ranks if rank.step == step)) for node in sample.nodes)
     return replace(sample, nodes=tuple(nodes))
 

@@ -27,7 +27,7 @@ def of(sample: Sample, job: SlurmJob | None = None, paths: Iterable[str] = ()) -
     collector = Collector()
     for node in sample.nodes:
         if node.ras:
-            _take(collector, node.ras.encode(), f"NCCL RAS on {node.name}")
+            _take(collector, node.ras.encode("utf-8", "replace"), f"NCCL RAS on {node.name}")
     for path in paths:
         collector.add(path)
     for path, data in _dumps(sample, job) if job else ():

@@ -9,7 +9,7 @@ from typing import Any
 
 from hpslurm.core import nodeset
 from hpslurm.core.finding import CONFIGURE, LOOK, Diagnosis, Suggestion
-from hpslurm.core.text import clean
+from hpslurm.core.text import clean, whole
 from hpslurm.core.values import replace
 from hpslurm.job.hang.case import HIGH, Group, Suspect, Verdict
 from hpslurm.job.hang.facts import Rank, Sample, Stack
@@ -220,7 +220,7 @@ def line(sample: Sample, verdict: Verdict) -> dict[str, Any]:
     return {
         "schema": 1,
         "type": "hang",
-        "job": int(sample.job) if sample.job.isdigit() else None,
+        "job": whole(sample.job),
         "hangs": verdict.hangs,
         "ranks": len(sample.ranks),
         "nodes": [node.name for node in sample.nodes],
