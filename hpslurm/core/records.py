@@ -497,7 +497,7 @@ def read_folder(
     begin = f"{node}." if node else ""
     try:
         refuse_foreign(folder)
-        for above in _up_to_results(folder):
+        for above in _up_to_results(folder) if named else ():  # the folder that a person names is theirs to choose
             refuse_foreign(os.path.realpath(above))
         names = sorted(name for name in os.listdir(folder) if name.startswith(begin))
     except FileNotFoundError:

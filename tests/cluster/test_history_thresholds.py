@@ -41,9 +41,9 @@ def test_of_fewer_than_thirty_jobs_nobody_knows_what_is_usual(jobs: int, word: s
     assert ("n0", word) == (worst.node, worst.word)
 
 
-@pytest.mark.parametrize("others, expected", [(0.5, 10 * 1.0 / (0.5 + 1.0)), (0.0, 1.0)])
+@pytest.mark.parametrize("others, expected", [(0.5, 10 * (0 + 1.0) / 0.5), (0.0, 1.0)])
 def test_where_nobody_else_did_such_work_a_failure_is_expected(others: float, expected: float) -> None:
-    """Half an hour of others: their usual rate is (0 + 0.5) / 0.5 h, and one failure at that rate is added."""
+    """Half an hour of others without a failure: one is put to them, so that their rate is 1 / 0.5 h."""
     table = Table(work({"n0": 10.0, "n1": others}), [named(1, "n0", 1)])
     assert expected == pytest.approx(table.evidence("n0")[NAMED].expected)
 

@@ -25,8 +25,8 @@ from tests.fake import accounts
 from tests.lab import accounting, processes
 from tests.lab.accounting import Row
 from tests.lab.fixtures import why_not
-from tests.lab.lab import Lab, new_folder
-from tests.lab.test_history import FORGETS, PROGRAM, told_by, wait, wait_for_accounts, with_accounts
+from tests.lab.lab import Lab, new_folder, wait_until
+from tests.lab.test_history import FORGETS, PROGRAM, told_by, wait_for_accounts, with_accounts
 
 pytestmark = pytest.mark.lab
 HOUR, DAY = 3600, 86400
@@ -126,7 +126,8 @@ def test_the_days_failed_jobs_of_a_user_come_newest_first_and_no_others(month: A
 
 
 def test_a_job_that_the_controller_forgot_comes_from_the_accounting(month: Accounts) -> None:
-    wait(lambda: "Invalid job id" in month.lab.run("scontrol", "show", "job", month.real).stderr)
+    wait_until(lambda: "Invalid job id" in month.lab.run("scontrol", "show", "job", month.real).stderr,
+               f"slurmctld forgets job {month.real}")  # fmt: skip
     show = "job = slurm.job(Host(), '{}')\nprint(job and (job.state, job.exit_code, job.source))"
     assert "('FAILED', 5, 'sacct')" == month.ask(show.format(month.real))
     assert "None" == month.ask(show.format(99999))
