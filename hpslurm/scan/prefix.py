@@ -118,6 +118,20 @@ _FOR_DEBUGGING = linear.compile(
 )
 
 
+BOOT = 120.0  # seconds of uptime, in which a machine looks for much that it does not have
+_SINCE_BOOT = linear.late(r"(?:<\d+>)?\[ *(\d{1,8}\.\d+)\]")
+
+
+def boots(line: str) -> bool:
+    """Whether a kernel says it while its machine starts.
+
+    >>> boots("<4>[   12.345678] mlx5_core 0000:86:00.0: Link down"), boots("[ 120.000000] mlx5_core: Link down")
+    (True, False)
+    """
+    uptime = _SINCE_BOOT.match(line)
+    return uptime is not None and float(uptime[1]) < BOOT
+
+
 def is_aside(line: str) -> bool:
     """Whether a system service says it that has no part in a job, or a library tells it for those who debug it.
 

@@ -19,9 +19,6 @@ SHORTEST, LONGEST = 6, 1000  # characters of a line that is looked at
 PREFIX = 120  # characters in which a level stands
 LEAST = 6  # gravity of a line that may speak for a cause
 # Words of settings, of good ends and of talk about errors: no trouble.
-# A machine that boots looks for much that it does not have; what counts of it, rows of patterns.toml know.
-BOOT = 120.0  # seconds of uptime
-_UPTIME = linear.compile(r"(?:<\d+>)?\[ *(\d{1,8}\.\d+)\]")
 _NO_TROUBLE = linear.compile(
     r"(?i)\b(?:no|0|zero|without|ignor\w+|any) (?:errors?|failures?|problems?|issues?|exceptions?)\b"
     r"(?! (?:callback|handler))"
@@ -121,8 +118,7 @@ def event_of(path: str, number: int, line: str, year: int) -> Event | None:
         return None
     line = line[:LONGEST]
     begin = line[:PREFIX]
-    uptime = _UPTIME.match(line)
-    boots = uptime is not None and float(uptime[1]) < BOOT
+    boots = prefix.boots(line)  # what counts of it, rows of patterns.toml know
     aside = prefix.is_aside(line)
     informs = boots or aside or (_LEVEL.search(begin) or _SLURM_TELLS.match(line)) is not None
     warns = _WARNING.search(begin) is not None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from hpslurm.core import linear
+from hpslurm.scan import prefix
 from hpslurm.scan.hit import Context, Hit, check
-from hpslurm.scan.trouble import BOOT
 
 
 @check("ncclinvalid")
@@ -57,8 +57,7 @@ _ONBOARD = linear.compile(r"\b(?:e1000e?|igb|igc|r81\d\d|r8152|tg3|atlantic|alx|
 
 @check("netlink")
 def _net_link(hit: Hit, match: re.Match[str], context: Context) -> bool:
-    uptime = re.search(r"^(?:<\d>)?\[ *(\d+\.\d+)\]", hit.line)
-    if uptime and float(uptime[1]) < BOOT:
+    if prefix.boots(hit.line):
         return False
     if (card := _CARD.search(hit.line)) and not hit.peer:
         hit.peer = card[1]
@@ -164,27 +163,25 @@ _HELP_HOST = linear.late(r"\s*(?:Hostname|Local host|Host): +([\w.-]+)")
 
 @check("helpblock")
 def _help_block(hit: Hit, match: re.Match[str], context: Context) -> bool:
-    """Open MPI's help texts name the host some lines on."""
-    for line in context.after(8):
-        if named := _HELP_HOST.match(line):
-            hit.host = named[1]
-            break
+    _host_of_help(hit, context.after(8))
     return "ibv_reg_mr" not in match[0] or "NCCL" not in hit.line
+
+
+@check("portevent")
+def _port_event(hit: Hit, match: re.Match[str], context: Context) -> bool:
+    _host_of_help(hit, context.before(4))
+    return True
+
+
+def _host_of_help(hit: Hit, lines: list[str]) -> None:
+    """Open MPI's help texts name the host some lines before or after what they are about."""
+    named = next(filter(None, map(_HELP_HOST.match, lines)), None)
+    hit.host = named[1] if named else hit.host
 
 
 _MACHINE = linear.late(
     r"\b(p3dn|p4de?|p5en|p5e?|p6(?:-b\d+)?|g[456]e?|trn[12]|nd?v[2345]|ncv4|ndv[45]|a[23])\b", re.IGNORECASE
 )
-
-
-@check("portevent")
-def _port_event(hit: Hit, match: re.Match[str], context: Context) -> bool:
-    """Open MPI's help text names the host some lines above."""
-    for line in context.before(4):
-        if named := _HELP_HOST.match(line):
-            hit.host = named[1]
-            break
-    return True
 
 
 @check("topoenv")
