@@ -111,6 +111,7 @@ def _no_secrets() -> frozenset[str]:
 def _words_of_logs() -> frozenset[str]:
     """Words that our own tables know. A user may be called ``nccl`` or ``max``; error lines must stay what they are."""
     known = "".join(toml.text(f"{table}.toml") for table in ("patterns", "nccl_env", "reasons", "xid"))
+    known = re.sub(r"/[^\s'\"\]]{1,200}", " ", known)  # a path of an example may have a user's name in it
     return frozenset(word.lower() for word in re.findall(r"[A-Za-z]{3,}", known.replace("_", " ")))
 
 
