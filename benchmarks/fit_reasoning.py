@@ -63,6 +63,7 @@ class Sample:
     right: bool
     weight: float
     source: str
+    left_out: bool = False  # the row that decided it
 
 
 def read(path: Path, without: str = "") -> tuple[Event, ...]:
@@ -113,7 +114,7 @@ def samples(everything: Sequence[Known], numbers: Numbers) -> list[Sample]:
         again, unknown = best_of(events, numbers)
         if again is not None:
             found.append(Sample(hypotheses.features(again, unknown), right(one.case, events, numbers), UNSEEN,
-                                source(one.case)))  # fmt: skip
+                                source(one.case), left_out=True))  # fmt: skip
     return found
 
 
@@ -181,7 +182,7 @@ def main(words: list[str]) -> int:
             out += sum(right(one.case, one.events, fitted) for one in some)
         print(f"left out by source: {out} of {len(everything)} right, {len(by_source)} sources")
     found = samples(everything, numbers)
-    unseen = [one for one in found if one.weight == UNSEEN]
+    unseen = [one for one in found if one.left_out]
     print(f"left out by line: {sum(one.right for one in unseen)} of {len(unseen)} right")
     groups = sorted({one.source for one in found})
     folds = [set(groups[number::10]) for number in range(10)]
