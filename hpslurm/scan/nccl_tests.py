@@ -304,7 +304,9 @@ class Output:
 
     def phase(self) -> str:
         """Where the last table stopped."""
-        return self.tables[-1].phase() if self.tables else BEFORE_START
+        if self.tables:
+            return self.tables[-1].phase()
+        return IN_SIZE if self.orphans else BEFORE_START
 
 
 # The labels of Open MPI, of srun, and of MPICH (``[0] ``), which NCCL's own "[0] NCCL INFO" is not.
@@ -343,7 +345,9 @@ _BOUNDS = linear.compile(r"#?\s*Out of bounds values\s*:\s*(\d{1,18})\s+(OK|FAIL
 _AVERAGE = linear.compile(r"#?\s*Avg bus bandwidth\s*:\s*(\S+)(?:\s+(OK|FAILED))?\s*$")
 _REDUCED = linear.compile(r"#?\s*Reducing maxBytes to (\d{1,18}) due to memory limitation")
 _ERROR = linear.compile(r"#\s*error: (.*\S)")
-_FAILURE = linear.compile(r"(\S+): Test (?:NCCL|CUDA) failure \S+:\d+ '.*")
+_FAILURE = linear.compile(r"(?:\S+: )?Test (?:NCCL|CUDA) failure \S+:\d+ '.*")
+# How a failure is handed up, call by call: the line before them says what it was, if it was kept.
+_HANDED_UP = linear.compile(r"(?:\S+ pid \d+: )?Test failure \S+\.cu:\d+")
 _TIMEOUT = linear.compile(r"(\S+): Test timeout \(\d+s\) \S+:\d+")
 _TOO_FEW = linear.compile(r"Invalid number of GPUs: \d+ requested but only \d+ were found")
 _USAGE = linear.compile(r"(?:invalid option '|USAGE: \S+_perf\b|\S*_perf: (?:invalid|unrecognized) option)")
@@ -509,7 +513,7 @@ class _Stream:
         if "NCCL version" in text and (version := _NCCL_VERSION.search(text)):
             self.output.log.version = version.group(1)
         text = self._unlabelled(text)
-        if ": Test " in text and (failure := _FAILURE.search(text)) is not None:  # it may cut a row
+        if "Test " in text and (failure := _FAILURE.search(text)) is not None:  # it may cut a row
             self._trouble(text[failure.start() :])
             text = text[: failure.start()]
             if not text.strip():
@@ -570,7 +574,7 @@ class _Stream:
         if _ASKED.match(text) or _DEVICE.match(text):
             self._line(text, number)
             return True
-        if ": Test " in text and (failure := _FAILURE.search(text)) is not None:
+        if "Test " in text and (failure := _FAILURE.search(text)) is not None:
             self._trouble(text[failure.start() :])
             return True
         return False
@@ -668,6 +672,8 @@ class _Stream:
         output = self.output
         if _FAILURE.match(text):
             _keep(output.failures, text)
+        elif not output.failures and (failure := _HANDED_UP.search(text)) is not None:
+            _keep(output.failures, failure.group())
         elif _TIMEOUT.match(text):
             output.timeout = output.timeout or clean(text)
         elif _TOO_FEW.match(text):

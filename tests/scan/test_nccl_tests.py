@@ -460,3 +460,11 @@ def test_of_a_table_nothing_is_known_at_first() -> None:
 def test_how_many_rows_a_run_has(smallest: int, largest: int, step: int, by_factor: bool, rows: int | None) -> None:
     asked = output.Parameters(1, 8, smallest, largest, step, by_factor, 20, True)
     assert rows == asked.row_count()
+
+
+def test_a_failure_counts_without_the_host_that_said_it_and_by_how_it_was_handed_up():
+    excerpt = ["524288 131072 float sum -1", "Test CUDA failure common.cu:516 'an illegal memory access'"]
+    assert excerpt[1:] == output.read(excerpt).failures
+    handed = "n1 pid 73980: Test failure common.cu:893"
+    assert [handed] == output.read([handed, "n1 pid 73980: Test failure all_reduce.cu:90"]).failures
+    assert excerpt[1:] == output.read([*excerpt, handed]).failures
