@@ -267,6 +267,15 @@ class Lab:
         check: bool = False,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command against this cluster, as user id ``user`` if given; ``check`` raises LabError."""
+
+        def before_exec() -> None:  # subprocess's own ``user`` comes before it: then the host name is out of reach
+            if self.own_name:
+                call_us_localhost()
+            if user is not None:
+                os.setgroups(())
+                os.setgid(user)
+                os.setuid(user)
+
         done = subprocess.run(
             argv,
             env={**self.environment(), **(env or {})},
@@ -276,8 +285,7 @@ class Lab:
             text=True,
             errors="replace",
             timeout=seconds,
-            preexec_fn=call_us_localhost if self.own_name else None,
-            **({} if user is None else {"user": user, "group": user, "extra_groups": ()}),
+            preexec_fn=before_exec if self.own_name or user is not None else None,
         )
         if check and done.returncode:
             raise LabError(f"{' '.join(argv)}: exit status {done.returncode}\n{done.stderr}{done.stdout}")
