@@ -122,7 +122,7 @@ def need_compiler() -> None:
 
 def need_mpirun() -> None:
     if not shutil.which("mpirun") or not os.path.exists("/usr/bin/orted"):
-        pytest.skip("needs Open MPI's launcher: apt-get install openmpi-bin")
+        pytest.skip("needs the launcher of Open MPI 4 and its orted, which Open MPI 5 and 6 do not have (openmpi-bin)")
 
 
 def need_pmix() -> None:
