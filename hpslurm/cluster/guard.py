@@ -173,10 +173,10 @@ def _suggestions(group: list[Finding], scene: Scene) -> dict[str, tuple[Suggesti
         for name in names:
             if (role := scene.role(name)) in SPECIAL:
                 _give(left, [name], Suggestion(LOOK, SPECIAL[role]))
-    each_once: dict[tuple[int, ...], tuple[Suggestion, ...]] = {}
+    each_once: dict[tuple[int, ...], tuple[Suggestion, ...]] = {}  # most nodes are left with the same ones
     for items in left.values():
-        each_once.setdefault(tuple(map(id, items)), tuple(items))
-    each_once = {ids: tuple(dict.fromkeys(items)) for ids, items in each_once.items()}
+        if (ids := tuple(map(id, items))) not in each_once:
+            each_once[ids] = tuple(dict.fromkeys(items))
     return {name: each_once[tuple(map(id, items))] for name, items in left.items()}
 
 

@@ -311,7 +311,7 @@ class _File:
         context: Context | None = None
         for labelled in segments[-200:]:
             segment = prefix.bare(labelled)
-            aside = prefix.is_aside(labelled)
+            aside: bool | None = None
             quiet: bool | None = None
             rest = segment
             mark: prefix.Mark | None = None
@@ -322,8 +322,12 @@ class _File:
                     match = compiled(row.regex).search(mark.text)
                 else:
                     match = compiled(row.regex).search(segment)
-                if not match or (aside and row.cause in model.of_programs()):
+                if not match:
                     continue
+                if row.cause in model.of_programs():
+                    aside = prefix.is_aside(labelled) if aside is None else aside
+                    if aside:
+                        continue
                 if quiet is None:  # asked last, because it costs most
                     quiet = noise(segment)
                     rest = boilerplate().sub(" ", segment)

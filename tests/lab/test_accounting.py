@@ -11,7 +11,6 @@ import calendar
 import contextlib
 import json
 import shutil
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from tests.lab import accounting, processes
 from tests.lab.accounting import Row
 from tests.lab.fixtures import why_not
 from tests.lab.lab import Lab, new_folder, wait_until
-from tests.lab.test_history import FORGETS, PROGRAM, told_by, wait_for_accounts, with_accounts
+from tests.lab.test_history import FORGETS, PROGRAM, asked_of, told_by, wait_for_accounts, with_accounts
 
 pytestmark = pytest.mark.lab
 HOUR, DAY = 3600, 86400
@@ -48,11 +47,7 @@ class Accounts:
         return told_by(self.lab, "history", *of, "--no-aws", "--results", str(self.results), *words)
 
     def ask(self, code: str) -> str:
-        """What a few lines of Python print that ask this Slurm."""
-        head = "import time\nfrom hpslurm.sources import slurm\nfrom hpslurm.sources.host import Host\n"
-        done = self.lab.run(sys.executable, "-c", head + code)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
+        return asked_of(self.lab, code)
 
 
 @pytest.fixture(scope="module")

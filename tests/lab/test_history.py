@@ -61,11 +61,7 @@ class Month:
         return [json.loads(line) for line in told.splitlines()]
 
     def ask(self, code: str) -> str:
-        """What a few lines of Python print that ask this Slurm."""
-        head = "from hpslurm.sources import slurm\nfrom hpslurm.sources.host import Host\n"
-        done = self.lab.run(sys.executable, "-c", head + code)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
+        return asked_of(self.lab, code)
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +152,7 @@ def test_the_readers_of_single_jobs_know_those_that_the_controller_forgot(month:
     assert "FAILED 0 11 n3 sacct None" == month.ask(show.format(month.crashed, "job.cancelled_by"))
     assert "CANCELLED 0 0 n2 sacct 0" == month.ask(show.format(month.cancelled, "job.cancelled_by"))
     assert month.ask(show.format(month.lost, "None")).startswith("NODE_FAIL ")
-    failed = month.ask("jobs, why = slurm.failed_jobs(Host(), 0, __import__('time').time())\nprint([why, *jobs])")
+    failed = month.ask("jobs, why = slurm.failed_jobs(Host(), 0, time.time())\nprint([why, *jobs])")
     for job in (month.named, month.crashed, month.cancelled, month.lost):
         assert f"id={job}," in failed
     assert month.ask("print(slurm.job(Host(), '4711'))") == "None"
@@ -302,6 +298,14 @@ def test_arrays_and_heterogeneous_jobs_are_told_whole_after_the_controller_forgo
     told_of = told_by(lab, "report", submitted, "--results", lab.path("none"))
     assert [f"Again     {line}"] == [told for told in told_of.splitlines() if told.startswith("Again")]
     lab.run("bash", "-c", line, check=True)
+
+
+def asked_of(lab: Lab, code: str) -> str:
+    """What a few lines of Python print that ask the Slurm of a lab."""
+    head = "import time\nfrom hpslurm.sources import slurm\nfrom hpslurm.sources.host import Host\n"
+    done = lab.run(sys.executable, "-c", head + code)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
 
 
 def told_by(lab: Lab, *words: str) -> str:
